@@ -4,7 +4,6 @@
 #include <limits>
 #include <numeric>
 
-
 namespace pipit::cuda {
 
 std::array<double, kLaunchTerms> factors_of(const LaunchTerms& t) {

@@ -1,9 +1,9 @@
 #include <type_traits>
 
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/ceiling_probe.h"
 #include "layers/cuda/device/launch.cuh"
+#include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
 namespace pipit::cuda {

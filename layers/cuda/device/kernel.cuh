@@ -278,7 +278,8 @@ void launch_waiting(const char* name, void (*kernel)(Parameters...), dim3 grid, 
                     const RunContext& context, const Arguments&... arguments) {
   bool overlap = false;
   check(can_overlap(reinterpret_cast<const void*>(kernel), overlap), name);
-  check(launch_kernel(kernel, {grid, block, 0, overlap}, static_cast<cudaStream_t>(context.stream), arguments...),
+  check(launch_kernel(kernel, {grid, block, 0, overlap}, static_cast<cudaStream_t>(context.stream),
+                      arguments...),
         name);
 }
 /// The same with one thread per point; nothing for no points.

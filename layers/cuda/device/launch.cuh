@@ -34,14 +34,15 @@ inline cudaError_t has_body(const void* kernel, bool& result) {
   return status;
 }
 
-/// Lets launches of the kernel ask for up to so much dynamic shared memory. It holds for all launches of a function: give
-/// the most of any plan.
+/// Lets launches of the kernel ask for up to `bytes` of dynamic shared memory. It holds for all launches of a function:
+/// give the most of any plan.
 inline cudaError_t allow_shared(const void* kernel, int bytes) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
 /// Blocks of the kernel that the current GPU runs at once, at least one for each multiprocessor.
-inline cudaError_t resident_blocks_of(const void* kernel, int threads, std::size_t shared_bytes, int& blocks) {
+inline cudaError_t resident_blocks_of(const void* kernel, int threads, std::size_t shared_bytes,
+                                      int& blocks) {
   int gpu = 0, processors = 0, of_each = 0;
   cudaError_t status = cudaGetDevice(&gpu);
   if (status == cudaSuccess)
@@ -82,7 +83,8 @@ struct LaunchConfig {
 
 /// Launches a kernel of one parameter, which is copied.
 template <typename Args>
-cudaError_t launch_kernel(const void* kernel, const LaunchShape& shape, cudaStream_t stream, const Args& args) {
+cudaError_t launch_kernel(const void* kernel, const LaunchShape& shape, cudaStream_t stream,
+                          const Args& args) {
   const LaunchConfig launch(shape, stream);
   Args copy = args;
   void* parameters[] = {&copy};

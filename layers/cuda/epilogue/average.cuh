@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "layers/cuda/epilogue/average.h"
 #include "layers/cuda/device/quantized.cuh"
+#include "layers/cuda/epilogue/average.h"
 #include "layers/ops/qelementwise.h"
 
 namespace pipit::cuda {

@@ -5,7 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "layers/cuda/conv/conv_tile.h"
+#include "engine/graph/half.h"
+#include "layers/cuda/device/host_device.h"
 #include "layers/ops/quantization.h"
 
 namespace pipit::cuda {

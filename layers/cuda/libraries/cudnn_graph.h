@@ -62,7 +62,6 @@ class Descriptor {
 
 // Convolutions of cuDNN's graph interface: built once, launched many times.
 
-
 /// y = clamp(conv(x, w) + bias + residual): cross-correlation, 1 to 3 spatial dimensions. Extents and strides in
 /// elements, in the order N, C, spatial... (w: O, C/groups, kernel...; bias: 1, O, 1...).
 ///
@@ -126,14 +125,12 @@ class CudnnPlan {
 
 // A node's geometry as cuDNN takes it.
 
-
 /// Sets extents, strides and window of the spec's convolution, all tensors channels_last; one spatial dimension becomes
 /// two. channels: of x as it is handed over, at least its own.
 void set_geometry(CudnnConv& conv, const ConvAttributes& attributes, const NodeSpec& spec,
                   std::int64_t channels);
 
 // A convolution with its epilogue as a graph of cuDNN operations.
-
 
 /// What the tensors of a graph are called when it runs.
 enum CudnnId : std::int64_t { kX = 1, kW, kY, kBias, kMultiplier, kResidual, kResidualScale, kFirstVirtual };

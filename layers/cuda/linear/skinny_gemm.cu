@@ -2,8 +2,8 @@
 
 #include <cuda_fp16.h>
 
-#include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/launch.cuh"
+#include "layers/cuda/device/ptx.cuh"
 
 namespace pipit::cuda {
 

@@ -20,8 +20,8 @@ cudaError_t launch(const ConcatRowsArgs& args, bool overlap, cudaStream_t stream
       std::min<std::int64_t>(ceil_div(args.rows, kAtOnce),
                              std::max<std::int64_t>(std::int64_t{args.processors} * kResident / units, 1)));
   const std::int64_t blocks = ceil_div(std::int64_t{row_step} * units, kThreads);
-  return launch_kernel(copy_rows<Then>, {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, overlap}, stream,
-                       args, units, row_step);
+  return launch_kernel(copy_rows<Then>, {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, overlap},
+                       stream, args, units, row_step);
 }
 
 // Whether every part begins and ends where a unit of so many bytes does.

@@ -1,8 +1,8 @@
 // Layers that are copies from one strided index space into another: Reshape, ToLayout, Transpose, Concat, Split,
 // Slice, DepthToSpace, Expand, Tile.
 #include "layers/common/dispatch.h"
-#include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/kernel.cuh"
+#include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/row_parts.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/reshaping.h"

@@ -2,9 +2,9 @@
 #include "layers/ops/normalize_image.h"
 
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/device/launch.cuh"
+#include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/families.h"
 
 namespace pipit {

@@ -189,8 +189,8 @@ class GlobalAverageKernel final : public Kernel {
     const AverageStore first = chunks_ > 1 ? AverageStore{context.scratch, {}} : last;
     const unsigned blocks = column_blocks * static_cast<unsigned>(batch_ * chunks_);
     PIPIT_CUDA(launch_kernel(global_average_kernel, {dim3(blocks), dim3(kColumns, kRows), 0, overlap_},
-                             static_cast<cudaStream_t>(context.stream), g, chunks_ == 1 ? factor : 1.0F, first,
-                             In(inputs[0])));
+                             static_cast<cudaStream_t>(context.stream), g, chunks_ == 1 ? factor : 1.0F,
+                             first, In(inputs[0])));
     if (chunks_ == 1) return;
     const std::int64_t size = batch_ * channels_;
     launch("global average, chunks", add_chunks_kernel, size, context, static_cast<unsigned>(size),

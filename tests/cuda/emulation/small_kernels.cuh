@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/hopper_ptx.cuh"
+#include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
 namespace pipit::test::emulation {

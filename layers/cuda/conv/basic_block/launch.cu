@@ -23,7 +23,8 @@ cudaError_t prepare_basic_block(const BasicBlockPlan& plan) {
 }
 
 cudaError_t launch_basic_block(const BasicBlockArgs& args, cudaStream_t stream) {
-  LaunchShape shape{dim3(static_cast<unsigned>(args.workers)), dim3(static_cast<unsigned>(block_groups(args.plan.element_bytes) * 128 + 128))};
+  LaunchShape shape{dim3(static_cast<unsigned>(args.workers)),
+                    dim3(static_cast<unsigned>(block_groups(args.plan.element_bytes) * 128 + 128))};
   shape.shared_bytes = static_cast<std::size_t>(args.plan.shared_bytes() - kBlockReserved + 1024);
   shape.overlap = true;
   return launch_kernel(function_of(args.plan), shape, stream, args);

@@ -248,7 +248,8 @@ void register_cuda_qconv_depthwise_quads(Registry& registry) {
                       [](const NodeSpec& spec) { return std::make_unique<QDepthwise>(spec); }};
   candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
     if (refuse_depthwise_quads_int8(spec)) return std::nullopt;
-    return cuda::estimate_of("depthwise_quads i8", cuda::plain_terms(spec, attributes_of_int8(spec).conv.window));
+    return cuda::estimate_of("depthwise_quads i8",
+                             cuda::plain_terms(spec, attributes_of_int8(spec).conv.window));
   };
   candidate.fuses_epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));

@@ -13,7 +13,7 @@
 #include "layers/cuda/device/half_math.h"
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/quantized.cuh"
-#include "layers/cuda/epilogue/half.cuh"
+#include "layers/cuda/epilogue/half_function.cuh"
 #include "layers/cuda/epilogue/int8_math.cuh"
 
 namespace pipit::cuda::depthwise {

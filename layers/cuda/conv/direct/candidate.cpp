@@ -376,7 +376,9 @@ void register_cuda_qconv_depthwise(Registry& registry) {
 void register_cuda_qconv_direct(Registry& registry) {
   Candidate candidate{"direct", refuse_direct_int8,
                       [](const NodeSpec& spec) { return std::make_unique<QDirectConv>(spec, false); }};
-  candidate.estimate = [](const NodeSpec& spec) { return estimate(spec, "direct i8", refuse_direct_int8(spec)); };
+  candidate.estimate = [](const NodeSpec& spec) {
+    return estimate(spec, "direct i8", refuse_direct_int8(spec));
+  };
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 

@@ -9,10 +9,9 @@
 #include <utility>
 
 #include "layers/cuda/conv/gemm_args.h"
+#include "layers/cuda/conv/gemm_epilogue.cuh"
 #include "layers/cuda/conv/gemm_tile.cuh"
 #include "layers/cuda/epilogue/average.cuh"
-#include "layers/cuda/epilogue/half.cuh"
-#include "layers/cuda/epilogue/int8.cuh"
 
 namespace pipit::cuda {
 

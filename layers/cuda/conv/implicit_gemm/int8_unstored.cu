@@ -1,8 +1,8 @@
 // Kernels of the candidate "implicit_gemm" in INT8 for pixels of 8 bytes and a multiple of 16 (ConvShape::unstored).
 #include <array>
 
+#include "layers/cuda/conv/gemm_epilogue.cuh"
 #include "layers/cuda/conv/implicit_gemm/kernel.cuh"
-#include "layers/cuda/epilogue/int8.cuh"
 
 namespace pipit::cuda {
 

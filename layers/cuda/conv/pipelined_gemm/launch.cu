@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
+#include "layers/cuda/conv/gemm_epilogue.cuh"
 #include "layers/cuda/device/hopper_ptx.cuh"
 #include "layers/cuda/device/launch.cuh"
-#include "layers/cuda/epilogue/int8.cuh"
 
 namespace pipit::cuda {
 

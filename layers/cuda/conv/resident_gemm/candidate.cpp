@@ -138,9 +138,7 @@ bool places_are_paired(const ResidentPlan& plan, const std::vector<int>& places)
   return true;
 }
 
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 Refusal refuse_resident_gemm(const NodeSpec& spec, const ConvShape& shape) {
   if (!is_channels_last(*spec.inputs[0])) return "x must be channels_last";
@@ -392,14 +390,17 @@ class QResidentGemm final : public Kernel {
 }  // namespace
 
 void register_cuda_qconv_resident(Registry& registry) {
-  Candidate candidate{"resident_gemm", refuse_int8,
-                      [](const NodeSpec& spec) { return std::make_unique<QResidentGemm>(spec); },
-                      [](const NodeSpec& spec) { return cuda::resident_variants(spec, shape_of_int8(spec)); }};
+  Candidate candidate{
+      "resident_gemm", refuse_int8,
+      [](const NodeSpec& spec) { return std::make_unique<QResidentGemm>(spec); },
+      [](const NodeSpec& spec) { return cuda::resident_variants(spec, shape_of_int8(spec)); }};
   candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
     if (refuse_int8(spec)) return std::nullopt;
     return cuda::resident_estimate(spec, shape_of_int8(spec));
   };
-  candidate.kept_share = [](const NodeSpec& spec) { return cuda::resident_kept_share(spec, shape_of_int8(spec)); };
+  candidate.kept_share = [](const NodeSpec& spec) {
+    return cuda::resident_kept_share(spec, shape_of_int8(spec));
+  };
   candidate.fuses_epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }

@@ -1,8 +1,8 @@
 // The fp16 kernels of "resident_gemm".
 #include <cuda_fp16.h>
 
+#include "layers/cuda/conv/gemm_epilogue.cuh"
 #include "layers/cuda/conv/resident_gemm/kernel.cuh"
-#include "layers/cuda/epilogue/half.cuh"
 
 namespace pipit::cuda {
 

@@ -1,6 +1,6 @@
 // The INT8 kernels of "resident_gemm".
+#include "layers/cuda/conv/gemm_epilogue.cuh"
 #include "layers/cuda/conv/resident_gemm/kernel.cuh"
-#include "layers/cuda/epilogue/int8.cuh"
 
 namespace pipit::cuda {
 

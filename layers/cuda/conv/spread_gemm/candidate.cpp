@@ -13,9 +13,7 @@
 
 namespace pipit::cuda {
 
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 Refusal refuse_spread_gemm(const NodeSpec& spec, const ConvShape& shape) {
   if (!is_channels_last(*spec.inputs[0])) return "x must be channels_last";

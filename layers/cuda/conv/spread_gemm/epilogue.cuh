@@ -5,10 +5,9 @@
 
 #include <type_traits>
 
+#include "layers/cuda/conv/gemm_epilogue.cuh"
 #include "layers/cuda/conv/spread_gemm/plan.h"
 #include "layers/cuda/device/ptx.cuh"
-#include "layers/cuda/epilogue/half.cuh"
-#include "layers/cuda/epilogue/int8.cuh"
 
 namespace pipit::cuda {
 

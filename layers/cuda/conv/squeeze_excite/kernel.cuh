@@ -10,7 +10,7 @@
 #include "layers/cuda/device/hopper_ptx.cuh"
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
-#include "layers/cuda/epilogue/half.cuh"
+#include "layers/cuda/epilogue/half_function.cuh"
 
 namespace pipit::cuda {
 

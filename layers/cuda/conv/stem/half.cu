@@ -3,7 +3,7 @@
 
 #include "layers/cuda/conv/stem/kernel.cuh"
 #include "layers/cuda/conv/stem/plan.h"
-#include "layers/cuda/epilogue/half.cuh"
+#include "layers/cuda/epilogue/half_function.cuh"
 
 namespace pipit::cuda {
 

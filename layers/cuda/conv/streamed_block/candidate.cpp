@@ -108,7 +108,8 @@ class StreamedBlock final : public Kernel {
 };
 
 bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
-  if (links.empty()) return cuda::is_int8_conv(first) && !cuda::refuse_link(first) && cuda::has_hopper_kernels();
+  if (links.empty())
+    return cuda::is_int8_conv(first) && !cuda::refuse_link(first) && cuda::has_hopper_kernels();
   return Block::of(first, links).has_value();
 }
 

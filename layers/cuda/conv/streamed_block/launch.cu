@@ -23,7 +23,8 @@ cudaError_t prepare_streamed_block(const StreamedBlockArgs& args) {
 }
 
 cudaError_t launch_streamed_block(const StreamedBlockArgs& args, cudaStream_t stream) {
-  LaunchShape shape{dim3(static_cast<unsigned>(args.plan.workers)), dim3(static_cast<unsigned>(streamed_block::kThreads))};
+  LaunchShape shape{dim3(static_cast<unsigned>(args.plan.workers)),
+                    dim3(static_cast<unsigned>(streamed_block::kThreads))};
   shape.shared_bytes = static_cast<std::size_t>(args.plan.shared_bytes() - kBlockReserved + 1024);
   shape.overlap = true;
   return launch_kernel(function_of(args), shape, stream, args);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "layers/cuda/conv/im2col/im2col.h"
-#include "layers/cuda/conv/library.h"
+#include "layers/cuda/conv/library/im2col.h"
+#include "layers/cuda/conv/library/library.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/libraries/epilogue.h"
 #include "layers/cuda/libraries/lt_gemm.h"

@@ -8,8 +8,8 @@
 #include "engine/cuda/runtime.h"
 #include "engine/graph/half.h"
 #include "layers/cuda/conv/gemm_problem.h"
-#include "layers/cuda/conv/im2col/im2col.h"
-#include "layers/cuda/conv/library.h"
+#include "layers/cuda/conv/library/im2col.h"
+#include "layers/cuda/conv/library/library.h"
 #include "layers/cuda/device/requantization_probe.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/libraries/cudnn_graph.h"
@@ -431,7 +431,8 @@ Refusal refuse_int8(const NodeSpec& spec) {
 constexpr int kTimed = 2;
 
 Candidate candidate_int8() {
-  Candidate made{"cudnn", refuse_int8, [](const NodeSpec& spec) { return std::make_unique<CudnnQConv>(spec); },
+  Candidate made{"cudnn", refuse_int8,
+                 [](const NodeSpec& spec) { return std::make_unique<CudnnQConv>(spec); },
                  [](const NodeSpec&) { return cuda::proposals(kTimed); }};
   // Of 28 different convolutions of ResNet-50 at batch 32 it was the fastest in five on an H200, those where it comes
   // first; to try it on all took 52 of 56 s.
