@@ -66,12 +66,13 @@ struct LoadOptions {
   /// for this machine, and the order for all else. Empty: `pipit/tuning.json` in the user's cache folder for
   /// Tuning::all, else none.
   std::filesystem::path tuning_cache;
-  /// A kernel to use wherever it accepts a layer, for example "reference"; `pipit inspect --why` lists them.
-  std::string kernel;
-  /// The same for convolutions only; goes before `kernel`.
-  std::string convolution_kernel;
-  /// Whether convolutions on the CPU may go by Winograd's transforms: faster, and about one decimal digit less exact.
-  bool winograd = true;
+  /// Kernels to use wherever they accept a layer, as `pipit inspect --why` names them: "NAME", or "TYPE=NAME" for
+  /// layers of one type, Conv for convolutions in every precision. "winograd" is each kernel named winograd_... Those
+  /// for a type go first, then the order counts.
+  std::vector<std::string> prefer_kernels;
+  /// Kernels never to use, named so, too; goes before prefer_kernels. Without "winograd" convolutions on the CPU are
+  /// slower, and about one decimal digit more exact.
+  std::vector<std::string> exclude_kernels;
   /// For DeviceKind::cuda: layers without a GPU kernel run on the CPU, through copies; otherwise they are an error.
   bool allow_fallback = false;
   /// On the CPU: how many samples of a batch go through all layers together; 0: all. Without a value it is chosen.

@@ -257,7 +257,8 @@ void add_compare(CLI::App& app, int& exit_code) {
       "whole process cannot be seen inside it, so a verdict needs three processes of each side, better more, "
       "which run in turns. A file holds their JSON one after the other.\n"
       "Examples:\n"
-      "  for i in 1 2 3 4 5; do pipit bench resnet50 --json >> a.json; pipit bench resnet50 --no-winograd "
+      "  for i in 1 2 3 4 5; do pipit bench resnet50 --json >> a.json; pipit bench resnet50 --kernel "
+      "no-winograd "
       "--json >> "
       "b.json; done\n"
       "  pipit compare a.json b.json --fail-above 3");

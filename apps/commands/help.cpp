@@ -1,5 +1,6 @@
 // pipit help: what --help says, as manual pages, tables and completion scripts too.
 #include <filesystem>
+#include <set>
 
 #include "apps/commands/commands.h"
 #include "apps/display/help_text.h"
@@ -8,6 +9,8 @@
 #include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
+#include "layers/kernel_names.h"
+#include "layers/registry.h"
 #include "models/catalogue.h"
 #include "quant/near_names.h"
 
@@ -68,15 +71,17 @@ int help(const CLI::App& app, const HelpOptions& options) {
   }
   std::vector<std::string> models;
   for (const NamedModel& model : named_models()) models.emplace_back(model.name);
+  const std::set<std::string> known = known_kernels(default_registry());
+  const std::vector<std::string> kernels(known.begin(), known.end());
   std::string text;
   if (options.format == "man") {
     text = man_page(command, whole);
   } else if (options.format == "markdown") {
     text = option_tables(whole);
   } else if (options.format == "bash") {
-    text = bash_completion(whole, models, kernel_names());
+    text = bash_completion(whole, models, kernels);
   } else if (options.format == "zsh") {
-    text = zsh_completion(whole, models, kernel_names());
+    text = zsh_completion(whole, models, kernels);
   } else {
     text = help_text(command, help_width());
   }

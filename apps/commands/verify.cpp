@@ -332,7 +332,7 @@ int verify(const VerifyOptions& options) {
     fmt::print("{}\npassed {} failed {} unsupported {}\n", table.str(0, table_width(options.wide)), passed,
                failed, unsupported);
   }
-  if (failed > 0 && options.common.kernel.empty()) {
+  if (failed > 0 && options.common.prefer_kernels.empty()) {
     print_next(options.common.quiet, {"verify", options.directories[0], "--kernel", "reference"},
                "whether plain loops agree: then a fast kernel is wrong, else the reading of the model");
   } else if (failed == 0 && passed > 0) {

@@ -33,7 +33,7 @@ constexpr std::string_view kBash = R"(# Completion of pipit for bash, as `pipit 
 
 # Fills COMPREPLY with what begins as $2 of the values $1: words and kinds with | between, a list where ",..." ends it.
 _pipit_values() {
-  local kinds=$1 current=$2 before= words= files= kind
+  local kinds=$1 current=$2 before= words= files= kind word
   if [[ $kinds == *,... ]]; then
     kinds=${kinds%,...}
     if [[ $current == *,* ]]; then before=${current%,*}, current=${current##*,}; fi
@@ -44,13 +44,13 @@ _pipit_values() {
     case $kind in
       MODEL) words+=" $_pipit_models" files=-f ;;
       KERNEL) words+=" $_pipit_kernels" ;;
+      no-KERNEL) for word in $_pipit_kernels; do words+=" no-$word"; done ;;
       FILE|IMAGE|IMAGES) files=-f ;;
       FOLDER) files=-d ;;
       [A-Z]*) ;;
       *) words+=" $kind" ;;
     esac
   done
-  local word
   while IFS= read -r word; do COMPREPLY+=("$before$word"); done < <(compgen -W "$words" -- "$current")
   if [[ -n $files ]]; then
     compopt -o filenames 2> /dev/null
@@ -148,6 +148,8 @@ std::string zsh_action(const std::string& given) {
   for (const std::string& part : CLI::detail::split(value, '|')) {
     if (!part.empty() && part[0] >= 'A' && part[0] <= 'Z') {
       kind = part;
+    } else if (part == "no-KERNEL") {
+      words.emplace_back("${_pipit_kernels/#/no-}");
     } else {
       words.push_back(part);
     }

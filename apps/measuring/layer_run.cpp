@@ -212,7 +212,7 @@ LayerRun::LayerRun(const SparseLayer& layer, const NewWeights& weights,
   options.threads = machine.threads;
   options.micro_batch = 0;
   options.tuner = machine.tuner;
-  if (!target.kernel.empty()) options.prefer_kernel = target.kernel;
+  options.prefer_kernels = {{target.kernel}};
   plan_ = ExecutionPlan::build(graph.build(), default_registry(), options);
   const Step& step = plan_->steps().at(0);
   if (!target.kernel.empty() && step.kernel_name != target.kernel) {

@@ -1,14 +1,11 @@
 // How a command runs what it runs: threads, device, precision, kernels.
 #include <set>
-#include <span>
+#include <utility>
 
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
-#include "layers/ops/conv.h"
-#include "layers/ops/dynamic_int8.h"
-#include "layers/ops/qconv.h"
-#include "layers/ops/weight_only.h"
+#include "layers/kernel_names.h"
 #include "layers/registry.h"
 #include "pipit/detail/load.h"
 #include "quant/kept_layers.h"
@@ -23,16 +20,27 @@ constexpr std::pair<const char*, Precision> kPrecisionNames[] = {
     {"w8", Precision::w8},     {"w4", Precision::w4}};
 const std::map<std::string, Precision> kPrecisions(std::begin(kPrecisionNames), std::end(kPrecisionNames));
 
-// What --conv-backend is about, in every precision.
-constexpr std::string_view kConvolutions[] = {Conv::kType, QConv::kType, DynamicQConv::kType, WConv::kType};
+// A value of --kernel, "[TYPE=]NAME" or "[TYPE=]no-NAME".
+struct KernelWish {
+  std::string name;  // "[TYPE=]NAME"
+  bool exclude = false;
+};
 
-// What --kernel and --conv-backend take: a name asks for the kernel and its variants ("tile, f16 storage").
-std::vector<std::string> kernel_choices(std::span<const std::string_view> layer_types = {}) {
-  std::set<std::string> names;
-  if (layer_types.empty()) names = default_registry().kernel_names();
-  for (const std::string_view type : layer_types) names.merge(default_registry().kernel_names(type));
-  std::erase_if(names, [](const std::string& name) { return name.find(", ") != std::string::npos; });
-  return {names.begin(), names.end()};
+KernelWish kernel_wish(std::string text) {
+  const std::size_t equals = text.find('=');
+  const std::size_t name = equals == std::string::npos ? 0 : equals + 1;
+  const bool exclude = text.compare(name, 3, "no-") == 0;
+  if (exclude) text.erase(name, 3);
+  return {std::move(text), exclude};
+}
+
+std::string kernel_problem(const std::string& text) {
+  try {
+    kernels_named(kernel_wish(text).name, default_registry());
+    return {};
+  } catch (const Error& e) {
+    return e.what();
+  }
 }
 
 std::string keep_problem(const std::string& text) {
@@ -57,7 +65,9 @@ std::vector<std::string> precision_names() {
 }
 
 std::vector<std::string> kernel_names() {
-  return kernel_choices();
+  std::set<std::string> names = default_registry().kernel_names();
+  std::erase_if(names, [](const std::string& name) { return name.find(", ") != std::string::npos; });
+  return {names.begin(), names.end()};
 }
 
 void add_output_flags(CLI::App& command, bool& json, bool& quiet) {
@@ -158,20 +168,21 @@ void CommonOptions::add_keep_to(CLI::App& command) {
 
 void CommonOptions::add_kernels_to(CLI::App& command) {
   command
-      .add_option(
-          "--kernel", kernel,
-          "Prefer this kernel wherever it accepts a node, for example 'reference' (see inspect --why)")
-      ->check(one_of(kernel_choices()))
-      ->type_name("KERNEL");
-  command
-      .add_option("--conv-backend", conv_backend,
-                  "The same for convolutions only, for example 'im2col_gemm'; overrides --kernel")
-      ->check(one_of(kernel_choices(kConvolutions)))
-      ->type_name("KERNEL");
-  command.add_flag(
-      "--no-winograd", no_winograd,
-      "No convolution by Winograd's transforms on the CPU: they are faster, and about one decimal digit "
-      "less exact");
+      .add_option_function<std::vector<std::string>>(
+          "--kernel",
+          [this](const std::vector<std::string>& wishes) {
+            for (const std::string& text : wishes) {
+              KernelWish wish = kernel_wish(text);
+              (wish.exclude ? exclude_kernels : prefer_kernels).push_back(std::move(wish.name));
+            }
+          },
+          "Prefer this kernel wherever it accepts a layer, or with no- never use it (see inspect --why for "
+          "names). TYPE=KERNEL and TYPE=no-KERNEL: for layers of one type; Conv covers convolutions in every "
+          "precision. 'winograd' covers every kernel named winograd_...: on the CPU they are faster than "
+          "others, and about one decimal digit less exact. May be repeated; earlier ones are tried first")
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(kernel_problem, ""))
+      ->type_name("KERNEL|no-KERNEL");
   command
       .add_option(
           "--micro-batch", micro_batch,
@@ -214,9 +225,8 @@ LoadOptions CommonOptions::load_options() const {
   load.per_sample_scales = dynamic_scales != "per-tensor";
   load.group_size = group_size.value_or(0);
   load.tuning = Tuning::by_order;  // a command's models share one tuner
-  load.kernel = kernel;
-  load.convolution_kernel = conv_backend;
-  load.winograd = !no_winograd;
+  load.prefer_kernels = prefer_kernels;
+  load.exclude_kernels = exclude_kernels;
   load.allow_fallback = allow_fallback;
   load.micro_batch = micro_batch;
   return load;

@@ -35,13 +35,11 @@ struct CommonOptions {
   Precision precision = Precision::fp32;
   std::string plan;               ///< file of a quantization plan; for int8
   std::vector<std::string> keep;  ///< NAME=fp32|fp16 (quant/kept_layers.h), added to what the plan keeps
-  std::optional<std::int64_t> group_size;  ///< weights that share a scale; for w4
-  std::string dynamic_scales;              ///< per-tensor or per-sample; for int8-dynamic
-  std::string kernel;
-  std::string conv_backend;
+  std::optional<std::int64_t> group_size;                    ///< weights that share a scale; for w4
+  std::string dynamic_scales;                                ///< per-tensor or per-sample; for int8-dynamic
+  std::vector<std::string> prefer_kernels, exclude_kernels;  ///< --kernel, as in LoadOptions
   bool allow_fallback = false;
   TuningOptions tuning;
-  bool no_winograd = false;
   std::optional<std::int64_t> micro_batch;  ///< PlanOptions::micro_batch
   /// Not on the command line: of the run's images, to compare with the plan's.
   std::optional<Preprocess> preprocess;
@@ -62,7 +60,7 @@ struct CommonOptions {
   void add_precision_to(CLI::App& command, const std::vector<std::string>& names, const std::string& help);
   void add_plan_to(CLI::App& command);
   void add_keep_to(CLI::App& command);
-  /// --kernel, --conv-backend, --no-winograd, --micro-batch.
+  /// --kernel, --micro-batch.
   void add_kernels_to(CLI::App& command);
   /// Throws CLI::ValidationError when --precision and its options (--plan, ...) do not go together.
   void check_precision() const;
@@ -80,7 +78,7 @@ struct CommonOptions {
 /// The choices of --precision.
 const std::map<std::string, Precision>& precisions();
 std::vector<std::string> precision_names();
-/// Those of --kernel.
+/// Of single kernels, without their forms ("tile, f16 storage").
 std::vector<std::string> kernel_names();
 /// What MODEL is, with the names of models.
 std::string model_help();

@@ -2,10 +2,10 @@
 // Immutable; any number of sessions in any number of threads may share one.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/graph/graph.h"
@@ -15,17 +15,23 @@
 
 namespace pipit {
 
+/// Candidates by name: "tile" is "tile" and its forms ("tile, f16 storage"). An empty name covers none.
+struct KernelName {
+  std::string name;
+  std::string layer_type = {};  ///< of nodes of this type only; empty: of all
+  bool covers(std::string_view type, std::string_view candidate) const;
+};
+
 struct PlanOptions {
   DeviceKind device = DeviceKind::cpu;
   Precision precision = Precision::fp32;
   int threads = 0;  ///< 0: available_cpus()
   int gpu = 0;      ///< ordinal of the GPU, for DeviceKind::cuda
-  /// If not empty: use this candidate wherever it accepts, for example "reference".
-  std::string prefer_kernel;
-  /// The same for the nodes of one layer type, for example {"Conv", "cudnn"}; goes before prefer_kernel.
-  std::map<std::string, std::string, std::less<>> prefer_for_type;
-  /// Candidates that are not asked at all, for example {"winograd_f4x4"}; goes before every preference.
-  std::vector<std::string> exclude_kernels;
+  /// Candidates that are asked before all others, and used wherever they accept: those for the node's type first, then
+  /// those for all types, each in this order. For example {{"reference"}, {"cudnn", "Conv"}}.
+  std::vector<KernelName> prefer_kernels;
+  /// Candidates that are not asked at all, for single nodes and for chains; goes before every preference.
+  std::vector<KernelName> exclude_kernels;
   /// On a GPU: nodes that no GPU kernel takes run on the CPU, in fp32, through copies. Otherwise they are an error.
   bool allow_fallback = false;
   /// Chooses by measurement where no preference does; null: the first candidate that accepts. A built plan no longer

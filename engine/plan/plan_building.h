@@ -2,6 +2,7 @@
 // memory, kernels are made, and everything gets its place.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,10 +26,11 @@ const Node& last_node(const Graph& graph, const Step& step);
 /// Whether the options allow steps of several nodes.
 bool may_fuse(const PlanOptions& options);
 
-/// Whether the options switch the candidate off.
-bool is_excluded(const PlanOptions& options, std::string_view candidate);
-/// Whether the options ask for the candidate for layers of this type.
-bool is_preferred(const PlanOptions& options, std::string_view layer_type, std::string_view candidate);
+/// Whether the options switch the candidate off for layers of this type.
+bool is_excluded(const PlanOptions& options, std::string_view layer_type, std::string_view candidate);
+/// The candidate's place among those that the options prefer for layers of this type, from 0; kNotPreferred.
+std::size_t preference(const PlanOptions& options, std::string_view layer_type, std::string_view candidate);
+inline constexpr std::size_t kNotPreferred = std::numeric_limits<std::size_t>::max();
 
 /// The candidates whose kernels compute chains (Candidate::fuses_chain), by the type of the layer that a chain begins
 /// with. None where the options allow no fusion.

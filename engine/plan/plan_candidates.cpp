@@ -8,19 +8,6 @@ namespace pipit {
 
 namespace {
 
-// "tile" asks for "tile" and for "tile, f16 storage".
-bool asks_for(std::string_view wish, std::string_view name) {
-  return !wish.empty() && name.starts_with(wish) &&
-         (name.size() == wish.size() || name.substr(wish.size()).starts_with(", "));
-}
-
-// The candidate's name that the options ask for; empty: none.
-std::string_view preferred(const PlanOptions& options, std::string_view type) {
-  const auto& by_type = options.prefer_for_type;
-  const auto found = by_type.find(type);
-  return found != by_type.end() ? std::string_view(found->second) : options.prefer_kernel;
-}
-
 class Chooser {
  public:
   Chooser(const PlanSubject& subject, const Registry& registry, const Followers& followers,
@@ -87,8 +74,9 @@ class Chooser {
   const Candidate* fall_back(const Node& node, Step& step) const {
     const DescribedNode described(subject_, node, true);
     for (const Candidate& candidate : registry_.candidates(node.layer->type(), DeviceKind::cpu)) {
-      Refusal reason =
-          is_excluded(options_, candidate.name) ? Refusal("switched off") : candidate.refuse(described.spec);
+      Refusal reason = is_excluded(options_, node.layer->type(), candidate.name)
+                           ? Refusal("switched off")
+                           : candidate.refuse(described.spec);
       if (!reason) {
         step.on_host = true;
         return &candidate;
@@ -113,13 +101,13 @@ class Chooser {
       order.push_back(place.candidate);
       if (place.time) step.estimates.push_back({place.candidate->name, *place.time});
     }
-    const std::string_view wish = preferred(options_, spec.layer.type());
-    std::stable_partition(order.begin(), order.end(),
-                          [&](const Candidate* c) { return asks_for(wish, c->name); });
+    const std::string_view type = spec.layer.type();
+    const auto preferred = [&](const Candidate* c) { return preference(options_, type, c->name); };
+    std::ranges::stable_sort(order, {}, preferred);
     Tuner* tuner = may_time ? options_.tuner.get() : nullptr;
     std::vector<const Candidate*> accepting;
     for (const Candidate* candidate : order) {
-      if (is_excluded(options_, candidate->name)) {
+      if (is_excluded(options_, type, candidate->name)) {
         step.refused.push_back({candidate->name, "switched off"});
         continue;
       }
@@ -133,7 +121,7 @@ class Chooser {
         continue;
       }
       accepting.push_back(candidate);
-      if (tuner == nullptr || asks_for(wish, candidate->name)) break;
+      if (tuner == nullptr || preferred(candidate) != kNotPreferred) break;
     }
     if (accepting.empty()) return nullptr;
     const Candidate* chosen = accepting[0];
@@ -147,7 +135,7 @@ class Chooser {
       if (!may_fuse(options_) || alone) step.kernel = std::move(selected.kernel);
       step.choice = std::move(selected.choice);
     }
-    if (asks_for(wish, chosen->name)) step.choice.by = ChosenBy::preference;
+    if (preferred(chosen) != kNotPreferred) step.choice.by = ChosenBy::preference;
     return chosen;
   }
 
@@ -160,13 +148,26 @@ class Chooser {
 
 }  // namespace
 
-bool is_excluded(const PlanOptions& options, std::string_view candidate) {
-  return std::ranges::any_of(options.exclude_kernels,
-                             [&](const std::string& name) { return asks_for(name, candidate); });
+bool KernelName::covers(std::string_view type, std::string_view candidate) const {
+  return !name.empty() && (layer_type.empty() || layer_type == type) && candidate.starts_with(name) &&
+         (candidate.size() == name.size() || candidate.substr(name.size()).starts_with(", "));
 }
 
-bool is_preferred(const PlanOptions& options, std::string_view layer_type, std::string_view candidate) {
-  return asks_for(preferred(options, layer_type), candidate);
+bool is_excluded(const PlanOptions& options, std::string_view layer_type, std::string_view candidate) {
+  return std::ranges::any_of(options.exclude_kernels,
+                             [&](const KernelName& kernel) { return kernel.covers(layer_type, candidate); });
+}
+
+std::size_t preference(const PlanOptions& options, std::string_view layer_type, std::string_view candidate) {
+  std::size_t place = 0;
+  for (const bool for_all : {false, true}) {
+    for (const KernelName& kernel : options.prefer_kernels) {
+      if (kernel.layer_type.empty() != for_all) continue;
+      if (kernel.covers(layer_type, candidate)) return place;
+      ++place;
+    }
+  }
+  return kNotPreferred;
 }
 
 std::vector<StepDraft> choose_candidates(const PlanSubject& subject, const Registry& registry,

@@ -10,7 +10,7 @@ ChainCandidates::ChainCandidates(const Registry& registry, const PlanOptions& op
   if (!may_fuse(options)) return;
   for (const std::string& type : registry.layer_types(options.device)) {
     for (const Candidate& candidate : registry.candidates(type, options.device)) {
-      if (candidate.fuses_chain && !is_excluded(options, candidate.name))
+      if (candidate.fuses_chain && !is_excluded(options, type, candidate.name))
         by_type_[type].push_back(&candidate);
     }
   }
@@ -88,7 +88,7 @@ class Chainer {
   // Of the first candidate that takes any.
   Chain longest_chain(std::size_t first) {
     for (const Candidate* candidate : chains_.of(node_at(first).layer->type())) {
-      if (!may_hold(*candidate, first) || !candidate->fuses_chain(spec_of(first), {})) continue;
+      if (!may_hold(*candidate, first, first) || !candidate->fuses_chain(spec_of(first), {})) continue;
       const Links links = links_of(*candidate, first);
       for (std::size_t count = links.all.size(); count > 0; --count) {
         const std::span<const ChainLink> some = std::span(links.all).first(count);
@@ -101,8 +101,7 @@ class Chainer {
   }
 
   bool pays(const Candidate& candidate, std::size_t first, std::span<const ChainLink> links) {
-    return !candidate.chain_pays ||
-           is_preferred(subject_.options, node_at(first).layer->type(), candidate.name) ||
+    return !candidate.chain_pays || preference_of(candidate, first) != kNotPreferred ||
            candidate.chain_pays(spec_of(first), links);
   }
 
@@ -118,7 +117,7 @@ class Chainer {
     Inside inside(uses_);
     inside.add(nodes[0]->outputs[0], {});
     for (std::size_t d = first + 1; d < drafts_.size() && links.all.size() < kMostLinks; ++d) {
-      if (!may_hold(candidate, d)) break;
+      if (!may_hold(candidate, first, d)) break;
       const Node& node = node_at(d);
       std::vector<LinkSource> sources = link_sources(graph_, nodes, node, outside);
       if (!outside.empty() && !candidate.chain_reads_outside) break;
@@ -130,11 +129,19 @@ class Chainer {
     return links;
   }
 
-  // Whether the node may be in a chain of the candidate's, as far as options and device say.
-  bool may_hold(const Candidate& candidate, std::size_t d) const {
+  // By the options, for nodes like the first.
+  std::size_t preference_of(const Candidate& candidate, std::size_t first) const {
+    return preference(subject_.options, node_at(first).layer->type(), candidate.name);
+  }
+
+  // Whether the node may be in a chain of the candidate's that begins with the first, as far as options and device say:
+  // a kernel that the user prefers for it goes before one that the user prefers less, or not.
+  bool may_hold(const Candidate& candidate, std::size_t first, std::size_t d) const {
     const StepDraft& draft = drafts_[d];
-    const bool others =
-        draft.step.choice.by == ChosenBy::preference && draft.candidate->name != candidate.name;
+    const bool others = draft.step.choice.by == ChosenBy::preference &&
+                        draft.candidate->name != candidate.name &&
+                        preference(subject_.options, node_at(d).layer->type(), draft.candidate->name) <=
+                            preference_of(candidate, first);
     return !others && !draft.step.on_host && node_at(d).outputs.size() == 1;
   }
 

@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <set>
+#include <algorithm>
+#include <iterator>
 
 #include "engine/base/error.h"
 #include "engine/platform/float_mode.h"
-#include "layers/ops/conv.h"
-#include "layers/ops/dynamic_int8.h"
-#include "layers/ops/qconv.h"
-#include "layers/ops/weight_only.h"
+#include "layers/kernel_names.h"
 #include "layers/registry.h"
 #include "quant/hash.h"
 #include "quant/kept_layers.h"
@@ -18,9 +16,6 @@
 namespace pipit::detail {
 
 namespace {
-
-// What LoadOptions::convolution_kernel is about, in every precision.
-constexpr std::string_view kConvolutions[] = {Conv::kType, QConv::kType, DynamicQConv::kType, WConv::kType};
 
 Preprocess preprocess_of(const QuantizationPlan& plan, const std::string& path) {
   return naming(path, [&] { return preprocess_from_json(plan.preprocess); });
@@ -40,13 +35,13 @@ void check_range(const char* what, std::int64_t value, std::int64_t least, std::
   if (value < least || value > most) fail("{} is {}; expected {} to {}", what, value, least, most);
 }
 
-void check_kernel(const std::string& name, std::span<const std::string_view> types) {
-  if (name.empty()) return;
-  const Registry& registry = default_registry();
-  std::set<std::string> known;
-  if (types.empty()) known = registry.kernel_names();
-  for (const std::string_view type : types) known.merge(registry.kernel_names(type));
-  if (!known.contains(name)) fail("there is no kernel '{}'; there are {}", name, fmt::join(known, "; "));
+std::vector<KernelName> kernels(const std::vector<std::string>& texts) {
+  std::vector<KernelName> all;
+  for (const std::string& text : texts) {
+    std::vector<KernelName> named = kernels_named(text, default_registry());
+    std::ranges::move(named, std::back_inserter(all));
+  }
+  return all;
 }
 
 void check(const LoadOptions& options) {
@@ -55,8 +50,6 @@ void check(const LoadOptions& options) {
   const std::int64_t group = options.group_size;
   if (group != 0 && group != 32 && group != 64 && group != 128)
     fail("group_size is {}; expected 32, 64 or 128, or 0", group);
-  check_kernel(options.kernel, {});
-  check_kernel(options.convolution_kernel, kConvolutions);
   if (options.precision != Precision::int8 && !options.plan.empty())
     fail("{}: a quantization plan is for Precision::int8", options.plan.string());
 }
@@ -88,16 +81,8 @@ CompileOptions compile_options(const LoadOptions& options) {
   planning.device = options.device;
   planning.precision = options.precision;
   planning.threads = options.threads;
-  planning.prefer_kernel = options.kernel;
-  if (!options.convolution_kernel.empty()) {
-    for (const std::string_view type : kConvolutions)
-      planning.prefer_for_type.emplace(type, options.convolution_kernel);
-  }
-  if (!options.winograd) {
-    for (const std::string& name : default_registry().kernel_names(Conv::kType)) {
-      if (name.rfind("winograd", 0) == 0) planning.exclude_kernels.push_back(name);
-    }
-  }
+  planning.prefer_kernels = kernels(options.prefer_kernels);
+  planning.exclude_kernels = kernels(options.exclude_kernels);
   planning.allow_fallback = options.allow_fallback;
   planning.micro_batch = options.micro_batch;
   return how;

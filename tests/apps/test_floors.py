@@ -54,7 +54,7 @@ class Floors(CommandTest):
 
     def test_hold(self):
         settings = [(MODEL,), (MODEL, "--precision", "int8-dynamic"), (MODEL, "--precision", "fp16"),
-                    (MODEL, "--batch", "7", "--micro-batch", "2"), (MODEL, "--no-winograd"), ("resnet18",),
+                    (MODEL, "--batch", "7", "--micro-batch", "2"), (MODEL, "--kernel", "no-winograd"), ("resnet18",),
                     ("resnet18", "--precision", "int8-dynamic"), ("resnet18", "--precision", "w8")]
         bounds = self.bounds_that_hold(settings + [(model,) for model in self.models()])
         self.assertIn("compute", bounds)

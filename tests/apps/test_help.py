@@ -36,7 +36,7 @@ class Help(CommandTest):
 
     def test_what_values_are(self):
         kinds = {"COMMAND", "FILE", "FOLDER", "IMAGE", "IMAGES", "KERNEL", "LAYER", "MODEL", "N", "NAME=1x3x224x224",
-                 "NAME=PRECISION", "NAME=VALUE"}
+                 "NAME=PRECISION", "NAME=VALUE", "no-KERNEL"}
         for command in self.commands.values():
             for option in command["options"]:
                 value = option["value"].removesuffix(",...")
@@ -51,8 +51,8 @@ class Help(CommandTest):
                 if option["operand"] or "|" not in option["value"] or "MODEL" in option["value"]:
                     continue
                 with self.subTest((name, option["name"])):
-                    refused = self.pipit(*name.split(), option["name"], "no-such-word", code=USAGE)
-                    self.assert_one_line_error(refused, option["name"], "no-such-word", *words)
+                    refused = self.pipit(*name.split(), option["name"], "nonsense", code=USAGE)
+                    self.assert_one_line_error(refused, option["name"], "nonsense", *words)
 
     def test_text_is_that_of_the_option(self):
         for name in ("", "evaluate", "sweep", "sweep conv"):

@@ -101,7 +101,7 @@ class Inspect(CommandTest):
             return layer["kernel"].startswith("winograd")
 
         self.assertTrue(any(map(winograd, layers())))
-        off = layers("--no-winograd", "--kernel", "winograd_f4x4")
+        off = layers("--kernel", "no-winograd", "--kernel", "winograd_f4x4")
         self.assertFalse(any(map(winograd, off)))
         reasons = {r["why"] for layer in off for r in layer["refused"] if winograd(r)}
         self.assertEqual(reasons, {"switched off"})

@@ -1,4 +1,4 @@
-"""--autotune, --no-autotune, --tuning-cache and --conv-backend."""
+"""--autotune, --no-autotune, --tuning-cache and --kernel."""
 
 import json
 import os
@@ -143,18 +143,33 @@ class Tuning(CommandTest):
         done = self.pipit_with_notes("inspect", self.model, "--autotune", "--threads", "1")
         self.assertIn("tuning.json", done.stderr)
 
-    def test_conv_backend(self):
-        for layer in self.layers("--conv-backend", "reference", model=MODEL):
+    def test_a_kernel_for_one_type(self):
+        for layer in self.layers("--kernel", "Conv=reference", model=MODEL):
             self.assertEqual(layer["kernel"] == "reference", layer["type"] == "Conv")
             self.assertEqual(layer["chosen"] == "preference", layer["type"] == "Conv")
-        both = self.layers("--conv-backend", "im2col_gemm", "--kernel", "reference", model=MODEL)
+        both = self.layers("--kernel", "reference", "--kernel", "Conv=im2col_gemm", model=MODEL)
         self.assertEqual({layer["kernel"] for layer in both}, {"im2col_gemm", "reference"})
 
-    def test_conv_backend_that_refuses(self):
-        layers = self.layers("--conv-backend", "depthwise", "--why", model=MODEL)
-        for layer in self.convolutions(layers):
+    def test_kernels_that_refuse_leave_the_layer_to_the_next(self):
+        layers = self.convolutions(self.layers("--kernel", "Conv=depthwise", "--why", model=MODEL))
+        for layer in layers:
             self.assertNotEqual(layer["kernel"], "depthwise")
             self.assertEqual(layer["refused"][0]["kernel"], "depthwise")
+        layers = self.convolutions(self.layers("--kernel", "depthwise", "--kernel", "im2col_gemm", model=MODEL))
+        self.assertEqual({layer["kernel"] for layer in layers}, {"im2col_gemm"})
+
+    def test_kernels_can_be_excluded(self):
+        usual = {layer["kernel"] for layer in self.layers(model=MODEL)}
+        for kernel in usual:
+            layers = self.layers("--kernel", f"no-{kernel}", model=MODEL)
+            self.assertNotIn(kernel, {layer["kernel"] for layer in layers})
+        # Before every preference, and "winograd" is both of them.
+        layers = self.layers("--kernel", "winograd", "--kernel", "Conv=no-winograd", "--why", model=MODEL)
+        for layer in self.convolutions(layers):
+            off = {r["kernel"].split(",")[0] for r in layer["refused"] if r["why"] == "switched off"}
+            self.assertEqual(off, {"winograd_f2x2", "winograd_f4x4"})
+        for layer in self.layers("--kernel", "Conv=no-reference", "--kernel", "reference", model=MODEL):
+            self.assertEqual(layer["kernel"] == "reference", layer["type"] != "Conv")
 
     def test_fallback_is_for_gpus(self):
         plain, permitted = self.layers(model=MODEL), self.layers("--allow-fallback", model=MODEL)
@@ -162,7 +177,11 @@ class Tuning(CommandTest):
         self.assertFalse(any(layer["kernel"].startswith("cpu:") for layer in permitted))
 
     def test_usage(self):
-        for options, name in ((("--conv-backend", "gemm"), "im2col_gemm"),
+        for options, name in ((("--kernel", "Conv=gemm"), "im2col_gemm"),
+                              (("--kernel", "Conv=no-gemm"), "winograd, winograd_f2x2"),
+                              (("--kernel", "no-nonsense"), "im2col_gemm"),
+                              (("--kernel", "no-"), "im2col_gemm"),
+                              (("--kernel", "Convolution=tile"), "there is no layer type 'Convolution'"),
                               (("--autotune", "--no-autotune"), "--no-autotune"),
                               (("--tuning-cache",), "--tuning-cache")):
             with self.subTest(options):

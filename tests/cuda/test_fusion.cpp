@@ -211,7 +211,7 @@ Graph average_of_results(Numbers& numbers, const Shape& x_shape, const Quantizat
 std::shared_ptr<const ExecutionPlan> averages_plan(const Graph& graph, PlanOptions options, bool halves) {
   options.device = DeviceKind::cuda;
   for (const std::string_view type : {Conv::kType, QConv::kType})
-    options.prefer_for_type[std::string(type)] = "implicit_gemm";  // as it adds up
+    options.prefer_kernels.push_back({"implicit_gemm", std::string(type)});  // as it adds up
   if (halves) options.precision = Precision::int8;
   Graph prepared = optimize(graph, nullptr, {}, DeviceKind::cuda);
   if (halves) prepared = assign_precision(prepared, Precision::int8, DeviceKind::cuda, {}).graph;
@@ -273,7 +273,7 @@ TEST(GpuFusion, ImplicitGemmFusesAverages) {
       CompileOptions options;
       options.planning.device = DeviceKind::cuda;
       options.planning.precision = Precision::fp16;
-      options.planning.prefer_kernel = "implicit_gemm";
+      options.planning.prefer_kernels = {{"implicit_gemm"}};
       const auto plan = compile(builder.build(), options).plans[0];
       std::vector<std::string> expected;
       if (silu) expected.emplace_back("silu");
@@ -292,7 +292,7 @@ TEST(GpuFusion, ImplicitGemmFusesAverages) {
     builder.mark_output(builder.add1("quantize", std::make_shared<Quantize>(kI8), {x}));
     CompileOptions options;
     options.planning.device = DeviceKind::cuda;
-    options.planning.prefer_kernel = "implicit_gemm";
+    options.planning.prefer_kernels = {{"implicit_gemm"}};
     EXPECT_THAT(fused_names(*compile(builder.build(), options).plans[0]),
                 testing::ElementsAre("average", "quantize"))
         << batch;

@@ -50,7 +50,7 @@ std::shared_ptr<const ExecutionPlan> gpu_plan(Precision precision, int gpu = 0,
   options.planning.precision = precision;
   options.planning.gpu = gpu;
   options.planning.threads = 1;
-  options.planning.prefer_kernel = kernel;
+  options.planning.prefer_kernels = {{kernel}};
   return compile(small_graph(2), options).plans[0];
 }
 

@@ -17,7 +17,7 @@ std::shared_ptr<const ExecutionPlan> plan_of(const Graph& graph, int threads,
                                              const std::string& kernel = {}) {
   PlanOptions options;
   options.threads = threads;
-  options.prefer_kernel = kernel;
+  options.prefer_kernels = {{kernel}};
   return ExecutionPlan::build(optimize(graph), default_registry(), options);
 }
 

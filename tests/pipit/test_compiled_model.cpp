@@ -170,7 +170,7 @@ TEST(CompiledModel, RefusesOptionsThatMeanNothing) {
   refused([](LoadOptions& o) { o.keep = {"nonsense"}; }, "nonsense");
   refused([](LoadOptions& o) { o.threads = -1; }, "threads is -1");
   refused([](LoadOptions& o) { o.group_size = 7; }, "group_size is 7");
-  refused([](LoadOptions& o) { o.kernel = "imaginary"; }, "no kernel 'imaginary'");
+  refused([](LoadOptions& o) { o.prefer_kernels = {"imaginary"}; }, "no kernel 'imaginary'");
   refused([](LoadOptions& o) { o.gpus = {0}; }, "the device is the CPU");
   refused([](LoadOptions& o) { o.tuning_cache = "cache.json"; }, "cache.json");
   LoadOptions options = one_thread();

@@ -61,7 +61,7 @@ class Networks : public ::testing::Test {
     first.pad = 0;
     graph.mark_output(conv(conv(input(first), first), c), "y");
     CompileOptions options;
-    options.planning.prefer_kernel = kernel;
+    options.planning.prefer_kernels = {{kernel}};
     return plan(options);
   }
   // The last step that runs on `kernel`.
@@ -204,7 +204,7 @@ TEST_F(Networks, MicroBatchesAreCounted) {
   graph.mark_output(conv(input(c), c), "y");
   CompileOptions options;
   options.planning.micro_batch = 2;
-  options.planning.prefer_kernel = "tile";
+  options.planning.prefer_kernels = {{"tile"}};
   const auto made = plan(options);
   const StepWork work = work_of(*made, "tile");
   EXPECT_EQ(work.runs, 4);  // the last one computes a sample twice
@@ -292,7 +292,7 @@ TEST_F(Networks, WeightsOfTheWholeRunShareTheInnerMemory) {
   const ConvCase c{.channels = 64, .outputs = 64, .height = 1, .width = 1};
   graph.mark_output(conv(conv(input(c), c), c), "y");
   CompileOptions options;
-  options.planning.prefer_kernel = "tile";
+  options.planning.prefer_kernels = {{"tile"}};
   const auto made = plan(options);
   ASSERT_EQ(detail::memory_use(*made).packed, 2U * 64 * 64 * 4);
   const Step& step = step_on(*made, "tile");

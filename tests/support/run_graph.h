@@ -30,7 +30,7 @@ inline std::vector<Tensor> run_graph(const Graph& graph, const Registry& registr
                                      int threads = 1) {
   PlanOptions options;
   options.threads = threads;
-  options.prefer_kernel = kernel;
+  options.prefer_kernels = {{kernel}};
   Session session(ExecutionPlan::build(graph, registry, options));
   std::vector<ConstTensorView> views;
   for (const Tensor& t : inputs) views.push_back(t.view());

@@ -168,8 +168,8 @@ class RandomNetwork {
 };
 
 // Nothing where the layers cannot stand behind each other (no window fits, sums overflow), or where all kernels refuse.
-std::shared_ptr<const ExecutionPlan> plan_of(Draw& draw, bool int8, const CompileOptions& options) {
-  const bool wide = options.planning.prefer_kernel == "image_chain";
+std::shared_ptr<const ExecutionPlan> plan_of(Draw& draw, bool int8, const CompileOptions& options,
+                                             bool wide) {
   std::optional<Graph> graph;
   try {
     graph.emplace(RandomNetwork(draw, int8, wide).build());
@@ -193,11 +193,13 @@ void plan_networks(const MadeUpGpu& gpu, unsigned seed, std::set<std::string>& k
     PlanOptions& planning = options.planning;
     planning.device = DeviceKind::cuda;
     planning.threads = 1;
-    if (!draw.one_in(4))
-      planning.prefer_kernel = kChains[static_cast<std::size_t>(draw.below(std::size(kChains)))];
-    const bool int8 = planning.prefer_kernel == "image_chain" || draw.one_in(2);
+    const std::string chain =
+        draw.one_in(4) ? "" : kChains[static_cast<std::size_t>(draw.below(std::size(kChains)))];
+    planning.prefer_kernels = {{chain}};
+    const bool wide = chain == "image_chain";
+    const bool int8 = wide || draw.one_in(2);
     planning.precision = int8 || draw.one_in(4) ? Precision::fp32 : Precision::fp16;
-    const auto plan = plan_of(draw, int8, options);
+    const auto plan = plan_of(draw, int8, options, wide);
     if (!plan) continue;
     ++planned;
     for (const Step& step : plan->steps()) kernels.insert(step.kernel_name);

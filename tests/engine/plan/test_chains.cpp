@@ -273,13 +273,16 @@ TEST_F(ChainTest, TheOptionsMayForbidIt) {
   EXPECT_EQ(steps({}), 1U);
   asked_.clear();
   PlanOptions options;
-  options.exclude_kernels = {"chain"};
+  options.exclude_kernels = {{"chain"}};
   EXPECT_EQ(steps(options), 4U);
+  options.exclude_kernels = {{"chain", "Other"}};
+  EXPECT_EQ(steps(options), 1U);
+  asked_.clear();
   options = {};
   options.keep_every_value = true;
   EXPECT_EQ(steps(options), 4U);
   options = {};
-  options.prefer_kernel = "plain";
+  options.prefer_kernels = {{"plain"}};
   EXPECT_EQ(steps(options), 4U);
   EXPECT_THAT(asked_, IsEmpty());
 }
@@ -297,9 +300,14 @@ TEST_F(ChainTest, WhatDoesNotPayIsLeftUnlessItIsAskedFor) {
   EXPECT_THAT(planned(1), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
   EXPECT_EQ(planned(0).size(), 4U);
   PlanOptions options;
-  options.prefer_kernel = "chain";
+  options.prefer_kernels = {{"chain"}};
   EXPECT_THAT(planned(0, options), ElementsAre(ElementsAre(0, 1, 2, 3)));
-  options.prefer_for_type = {{std::string(ToyAdd::kType), "plain"}};
+  options.prefer_kernels.push_back({"plain", std::string(ToyAdd::kType)});
+  EXPECT_EQ(planned(3, options).size(), 4U);
+  // Of two that are preferred the first counts.
+  options.prefer_kernels = {{"chain"}, {"plain"}};
+  EXPECT_THAT(planned(0, options), ElementsAre(ElementsAre(0, 1, 2, 3)));
+  options.prefer_kernels = {{"plain"}, {"chain"}};
   EXPECT_EQ(planned(3, options).size(), 4U);
 }
 

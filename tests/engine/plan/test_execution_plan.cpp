@@ -120,7 +120,7 @@ TEST(ExecutionPlan, InputsAreSettledWhereAKernelThatSettlesLiesBetween) {
                 },
                 [](const NodeSpec&) { return std::make_unique<SettlingKernel>(); }});
   PlanOptions options = one_thread();
-  options.prefer_kernel = "settling";
+  options.prefer_kernels = {{"settling"}};
   GraphBuilder builder;
   const auto add = [&](const std::vector<ValueId>& inputs) {
     return builder.add1("n", std::make_shared<ToyAdd>(), inputs);
@@ -146,21 +146,35 @@ TEST(ExecutionPlan, RecordsWhoRefusedAndHonoursPreference) {
   EXPECT_EQ(ExecutionPlan::build(chain(1, false, 4), toy_registry(), one_thread())->steps()[0].kernel_name,
             "picky");
   PlanOptions prefer = one_thread();
-  prefer.prefer_kernel = "plain";
+  prefer.prefer_kernels = {{"plain"}};
   EXPECT_EQ(ExecutionPlan::build(chain(1, false, 4), toy_registry(), prefer)->steps()[0].kernel_name,
             "plain");
+  // In their order, those for the type first.
+  const auto kernel = [&](std::vector<KernelName> kernels, std::int64_t elements) {
+    prefer.prefer_kernels = std::move(kernels);
+    return ExecutionPlan::build(chain(1, false, elements), toy_registry(), prefer)->steps()[0].kernel_name;
+  };
+  const std::string type(ToyAdd::kType);
+  EXPECT_EQ(kernel({{"picky"}, {"plain"}}, 4), "picky");
+  EXPECT_EQ(kernel({{"picky"}, {"plain"}}, 3), "plain");
+  EXPECT_EQ(kernel({{"plain"}, {"picky"}}, 4), "plain");
+  EXPECT_EQ(kernel({{"picky"}, {"plain", type}}, 4), "plain");
+  EXPECT_EQ(kernel({{"plain", "Other"}}, 4), "picky");
 }
 
 TEST(ExecutionPlan, ExcludedKernelsAreNotAsked) {
   PlanOptions options = one_thread();
-  options.exclude_kernels = {"picky"};
-  options.prefer_kernel = "picky";
+  options.exclude_kernels = {{"picky"}};
+  options.prefer_kernels = {{"picky"}};
   const auto plan = ExecutionPlan::build(chain(1, false, 4), toy_registry(), options);
   EXPECT_EQ(plan->steps()[0].kernel_name, "plain");
   ASSERT_EQ(plan->steps()[0].refused.size(), 1U);
   EXPECT_EQ(plan->steps()[0].refused[0].name, "picky");
   EXPECT_EQ(plan->steps()[0].refused[0].reason, "switched off");
-  options.exclude_kernels = {"picky", "plain"};
+  options.exclude_kernels = {{"picky", "Other"}};
+  EXPECT_EQ(ExecutionPlan::build(chain(1, false, 4), toy_registry(), options)->steps()[0].kernel_name,
+            "picky");
+  options.exclude_kernels = {{"picky"}, {"plain"}};
   EXPECT_THROW(ExecutionPlan::build(chain(1, false, 4), toy_registry(), options), UnsupportedError);
 }
 

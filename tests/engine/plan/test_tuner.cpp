@@ -163,7 +163,7 @@ TEST_F(TunerTest, WhatIsSlowToMakeIsAskedOnlyWhereItComesFirst) {
   EXPECT_EQ(behind->steps()[0].refused[0].name, "library");
   EXPECT_EQ(plan(registry_of({slow(1), toy("own", 2)}), make_tuner())->steps()[0].kernel_name, "library");
   PlanOptions preferred;
-  preferred.prefer_kernel = "library";
+  preferred.prefer_kernels = {{"library"}};
   EXPECT_EQ(plan(registry_of({toy("own", 1), slow(2)}), make_tuner(), {8}, preferred)->steps()[0].kernel_name,
             "library");
 }
@@ -262,15 +262,15 @@ TEST_F(TunerTest, WhatFailsIsPassedOver) {
 
 TEST_F(TunerTest, APreferenceIsNotMeasured) {
   PlanOptions options;
-  options.prefer_kernel = "slow";
+  options.prefer_kernels = {{"slow"}};
   const Registry registry = registry_of({toy("fast", 1), toy("slow", 2), toy("slowest", 3)});
   auto built = plan(registry, make_tuner(), {8}, options);
   EXPECT_EQ(built->steps()[0].kernel_name, "slow");
   EXPECT_EQ(built->steps()[0].choice.by, ChosenBy::preference);
   EXPECT_EQ(log_.loads, 0);
-  options.prefer_for_type["ToyAdd"] = "slowest";
+  options.prefer_kernels.push_back({"slowest", "ToyAdd"});
   EXPECT_EQ(plan(registry, nullptr, {8}, options)->steps()[0].kernel_name, "slowest");
-  options.prefer_for_type = {{"Other", "slowest"}};
+  options.prefer_kernels = {{"slowest", "Other"}, {"slow"}};
   EXPECT_EQ(plan(registry, nullptr, {8}, options)->steps()[0].kernel_name, "slow");
 }
 
@@ -278,7 +278,7 @@ TEST_F(TunerTest, APreferredKernelThatRefusesIsListedAndTheOthersCompete) {
   Candidate picky = toy("picky", 0.1);
   picky.refuse = [](const NodeSpec&) -> Refusal { return "not this one"; };
   PlanOptions options;
-  options.prefer_for_type["ToyAdd"] = "picky";
+  options.prefer_kernels = {{"picky", "ToyAdd"}};
   const auto built = plan(registry_of({toy("a", 2), toy("b", 1), picky}), make_tuner(), {8}, options);
   EXPECT_EQ(built->steps()[0].kernel_name, "b");
   EXPECT_EQ(built->steps()[0].choice.by, ChosenBy::measurement);

@@ -118,7 +118,7 @@ std::shared_ptr<const ExecutionPlan> doubling_plan(const std::string& kernel) {
   builder.mark_output(builder.add1("y", std::make_shared<ToyAdd>(), {x, x}));
   PlanOptions options;
   options.threads = 2;
-  options.prefer_kernel = kernel;
+  options.prefer_kernels = {{kernel}};
   return ExecutionPlan::build(builder.build(), registry, options);
 }
 

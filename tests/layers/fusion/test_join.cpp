@@ -28,7 +28,7 @@ std::vector<std::vector<float>> outputs_of(const Graph& graph, const Tensor& inp
   options.precision = precision;
   options.threads = 2;
   options.keep_every_value = keep;
-  options.prefer_kernel = kernel;
+  options.prefer_kernels = {{kernel}};
   const auto plan = ExecutionPlan::build(graph, default_registry(), options);
   for (const Step& step : plan->steps()) {
     if (graph.nodes()[static_cast<std::size_t>(step.node)].layer->type() == Concat::kType)

@@ -41,7 +41,7 @@ Result run(Graph graph, const Tensor& input, const char* kernel, int threads, Pr
   PlanOptions options;
   options.threads = threads;
   options.precision = precision;
-  options.prefer_for_type.emplace(Conv::kType, kernel);
+  options.prefer_kernels = {{kernel, std::string(Conv::kType)}};
   const auto plan = ExecutionPlan::build(std::move(graph), default_registry(), options);
   Result result;
   for (const Step& step : plan->steps()) {

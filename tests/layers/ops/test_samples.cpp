@@ -29,8 +29,8 @@ std::vector<std::vector<std::byte>> outputs_of(const Graph& graph, const std::ve
   PlanOptions options;
   options.threads = 2;
   options.micro_batch = size;
-  options.prefer_kernel = kernel;
-  options.exclude_kernels = {"winograd_f4x4", "winograd_f2x2"};  // they take batches of enough tiles
+  options.prefer_kernels = {{kernel}};
+  options.exclude_kernels = {{"winograd_f4x4"}, {"winograd_f2x2"}};  // they take batches of enough tiles
   Session session(ExecutionPlan::build(graph, default_registry(), options));
   std::vector<ConstTensorView> views;
   for (const Tensor& t : inputs) views.push_back(t.view());

@@ -1,0 +1,86 @@
+#include "layers/kernel_names.h"
+
+#include <gmock/gmock.h>
+
+#include <utility>
+
+#include "engine/base/error.h"
+
+namespace pipit {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+
+Registry named_registry() {
+  Registry registry;
+  const auto add = [&](const char* type, DeviceKind device, const char* name) {
+    registry.add(type, device, {name, [](const NodeSpec&) -> Refusal { return "never"; }, {}});
+  };
+  for (const char* name :
+       {"tile", "tile, f16 storage", "tile_pairs", "winograd_f4x4", "winograd_f2x2", "gemm_1x1"})
+    add("Conv", DeviceKind::cpu, name);
+  add("Conv", DeviceKind::cuda, "row_chain");
+  add("QConv", DeviceKind::cuda, "row_chain");
+  add("QConv", DeviceKind::cuda, "image_chain");
+  add("Gemm", DeviceKind::cpu, "gemm");
+  return registry;
+}
+
+std::vector<std::pair<std::string, std::string>> kernel_names_of(std::string_view text) {
+  std::vector<std::pair<std::string, std::string>> result;
+  for (const KernelName& kernel : kernels_named(text, named_registry()))
+    result.emplace_back(kernel.layer_type, kernel.name);
+  return result;
+}
+
+TEST(KernelNames, AKernelOfAnyDevice) {
+  EXPECT_THAT(kernel_names_of("gemm_1x1"), ElementsAre(Pair("", "gemm_1x1")));
+  EXPECT_THAT(kernel_names_of("row_chain"), ElementsAre(Pair("", "row_chain")));
+  EXPECT_THAT(kernel_names_of("tile"), ElementsAre(Pair("", "tile")));
+}
+
+TEST(KernelNames, WhatSeveralHaveInCommon) {
+  EXPECT_THAT(kernel_names_of("winograd"), ElementsAre(Pair("", "winograd_f2x2"), Pair("", "winograd_f4x4")));
+}
+
+TEST(KernelNames, ATypeInEveryPrecision) {
+  EXPECT_THAT(kernel_names_of("Conv=row_chain"),
+              ElementsAre(Pair("Conv", "row_chain"), Pair("QConv", "row_chain")));
+  EXPECT_THAT(kernel_names_of("QConv=image_chain"), ElementsAre(Pair("QConv", "image_chain")));
+}
+
+TEST(KernelNames, OthersAreRefusedWithTheList) {
+  const auto refusal = [](std::string_view text) -> std::string {
+    try {
+      kernels_named(text, named_registry());
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "none";
+  };
+  constexpr const char* kAll =
+      "there are gemm, gemm_1x1, image_chain, row_chain, tile, tile_pairs, winograd, winograd_f2x2, "
+      "winograd_f4x4";
+  EXPECT_THAT(refusal("row"), HasSubstr("no kernel 'row'; " + std::string(kAll)));
+  EXPECT_THAT(refusal(""), HasSubstr("no kernel ''"));
+  EXPECT_THAT(refusal("tile, f16 storage"), HasSubstr("no kernel"));
+  EXPECT_THAT(refusal("Gemm=tile"), HasSubstr("no kernel 'tile'; there are gemm"));
+  EXPECT_THAT(refusal("Pool=tile"), HasSubstr("no layer type 'Pool'; there are Conv, Gemm, QConv"));
+  EXPECT_THAT(refusal("=tile"), HasSubstr("no layer type ''"));
+  EXPECT_THAT(refusal("Conv="), HasSubstr("no kernel ''"));
+}
+
+TEST(KernelNames, FormsOfAKernelAreCovered) {
+  const KernelName tile{"tile", "Conv"};
+  EXPECT_TRUE(tile.covers("Conv", "tile"));
+  EXPECT_TRUE(tile.covers("Conv", "tile, f16 storage"));
+  EXPECT_FALSE(tile.covers("Conv", "tile_pairs"));
+  EXPECT_FALSE(tile.covers("QConv", "tile"));
+  EXPECT_TRUE(KernelName{"tile"}.covers("QConv", "tile"));
+  EXPECT_FALSE(KernelName{}.covers("QConv", "tile"));
+}
+
+}  // namespace
+}  // namespace pipit
