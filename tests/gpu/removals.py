@@ -4,7 +4,7 @@
     removals.py --build FOLDER --out FILE.json [--precision fp16,int8] [--batch 1,32,128] MODEL.onnx...
 
 Each network is timed as it is (`pipit profile`), and without each of the kernels that it uses, one at a time
-(`--kernel no-NAME`), in turns on one GPU: with, without, with, without, ... All GPUs of --gpus work at once, each on
+(`--kernel no-NAME`), in turns on one GPU: as it is, without one, without another, as it is, ... All GPUs of --gpus work at once, each on
 networks of its own. "worth" is the median time without the kernel over the median time with it. INT8 uses scales that
 `pipit calibrate` finds on random images: times do not depend on their values.
 
@@ -52,21 +52,22 @@ class Removals(Recorder):
         row["machine"] = first["machine"]
         times = [first["graph_ms"]]
         used = collections.Counter(layer["kernel"] for layer in first["layers"])
-        row["kernels"] = {}
-        for kernel in sorted(set(used) - ALWAYS) if not self.a.kernels else sorted(set(used) & set(self.a.kernels.split(","))):
-            without: list[float] = []
-            for _ in range(self.a.turns):
-                for options, kept in ((["--kernel", f"no-{kernel}"], without), ([], times)):
-                    done = self.run(gpu, *profile, *options)
-                    if isinstance(done, str):
-                        row["kernels"][kernel] = {"steps": used[kernel], "problem": done}
-                        break
-                    kept.append(done["graph_ms"])
-            if len(without) == self.a.turns:
-                row["kernels"][kernel] = {"steps": used[kernel], "ms": [round(ms, 5) for ms in without]}
+        wanted = set(self.a.kernels.split(",")) if self.a.kernels else set(used) - ALWAYS
+        row["kernels"] = {kernel: {"steps": used[kernel], "ms": []} for kernel in sorted(set(used) & wanted)}
+        for _ in range(self.a.turns):
+            for n, (kernel, entry) in enumerate(row["kernels"].items()):
+                if "problem" in entry:
+                    continue
+                done = self.run(gpu, *profile, "--kernel", f"no-{kernel}")
+                if isinstance(done, str):
+                    entry["problem"] = done
+                    continue
+                entry["ms"].append(round(done["graph_ms"], 5))
+                if n % 2 == 1 and not isinstance(again := self.run(gpu, *profile), str):
+                    times.append(again["graph_ms"])
         row["ms"] = [round(ms, 5) for ms in times]
         for entry in row["kernels"].values():
-            if "ms" in entry:
+            if entry["ms"]:
                 entry["worth"] = round(statistics.median(entry["ms"]) / statistics.median(times), 4)
         return row
 
