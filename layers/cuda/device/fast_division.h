@@ -8,23 +8,23 @@
 
 namespace pipit::cuda {
 
-/// Division of 0 <= n < 2^31 by 1 <= value < 2^31 without a divide instruction: a multiplication, an addition and a
-/// shift (Granlund & Montgomery, Division by Invariant Integers using Multiplication, 1994).
+/// Division of 0 <= n < 2^31 by 1 <= value < 2^31 without a divide instruction: multiplication by the rounded-up
+/// reciprocal (Granlund & Montgomery, Division by Invariant Integers using Multiplication, 1994).
 struct Divisor {
   std::uint32_t value = 1;
-  std::uint32_t factor = 1;
-  std::uint32_t shift = 0;
+  std::uint32_t factor = 0x80000001U;
+  int shift = 31;
 
   Divisor() = default;
   explicit Divisor(std::integral auto divisor) : value(static_cast<std::uint32_t>(divisor)) {
-    while ((std::uint64_t{1} << shift) < value) ++shift;
-    factor = static_cast<std::uint32_t>((((std::uint64_t{1} << shift) - value) << 32) / value + 1);
+    int bits = 0;  // smallest with 2^bits >= value
+    while ((std::uint64_t{1} << bits) < value) ++bits;
+    shift = 31 + bits;
+    factor = static_cast<std::uint32_t>((std::uint64_t{1} << shift) / value + 1);
   }
   template <std::integral T>
   PIPIT_HOST_DEVICE T divide(T n) const {
-    const auto dividend = static_cast<std::uint32_t>(n);
-    const auto high = static_cast<std::uint32_t>((std::uint64_t{dividend} * factor) >> 32);
-    return static_cast<T>((high + dividend) >> shift);
+    return static_cast<T>(static_cast<std::uint64_t>(static_cast<std::uint32_t>(n)) * factor >> shift);
   }
 };
 

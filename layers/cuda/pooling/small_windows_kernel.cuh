@@ -1,4 +1,6 @@
-// What pool_small_windows computes of halves, and the largest of bytes.
+// Pools over the small windows that networks use, NHWC: two by two neighbouring outputs and a few bytes of channels a
+// thread, so that every pixel is read about once. A policy says what is computed of a window: maxima of halves or bytes,
+// averages of halves or bytes.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -58,6 +60,28 @@ struct Largest {
   }
 };
 
+/// How many positions of windows are averaged.
+struct AveragedPositions {
+  bool include_pad = false;
+  int extent[2] = {}, pad_begin[2] = {}, pad_end[2] = {};
+
+  /// Of a window from (h, w) on: those inside of x.
+  __device__ int inside(int h, int w, int kernel) const {
+    const auto along = [&](int d, int first) {
+      return max(min(first + kernel, extent[d]) - max(first, 0), 0);
+    };
+    return along(0, h) * along(1, w);
+  }
+  /// What the sum is divided by (average_divisor()).
+  __device__ int divisor(int h, int w, int kernel) const {
+    if (!include_pad) return inside(h, w, kernel);
+    const auto along = [&](int d, int first) {
+      return max(min(first + kernel, extent[d] + pad_end[d]) - max(first, -pad_begin[d]), 0);
+    };
+    return along(0, h) * along(1, w);
+  }
+};
+
 struct HalfAverages {
   static constexpr int kChannels = 4;  // eight take twice the registers, and longer
   struct alignas(kChannels * 2) Unit {
@@ -99,9 +123,7 @@ struct HalfAverages {
   }
 };
 
-// Averages of bytes as pool_small_windows computes them.
-
-/// Sums are kept two in a word, of integers that are 128 above those of i8: 255 times the positions of a small window
+/// Averages of bytes. Sums are kept two in a word, of integers that are 128 above those of i8: 255 times the positions of a small window
 /// fits 16 bits.
 struct ByteAverages {
   static constexpr int kWords = 2;
@@ -151,9 +173,6 @@ struct ByteAverages {
     return unit;
   }
 };
-
-// Pools over the small windows that networks use, NHWC: two by two neighbouring outputs and a few bytes of channels a
-// thread, so that every pixel is read about once. What is computed of a window is a policy's.
 
 inline constexpr unsigned kPoolThreads = 256;
 inline constexpr int kPoolOutputs = 2;  ///< of a thread, along each axis
@@ -238,27 +257,5 @@ __global__ void __launch_bounds__(kPoolThreads)
     }
   }
 }
-
-/// How many positions of windows are averaged.
-struct AveragedPositions {
-  bool include_pad = false;
-  int extent[2] = {}, pad_begin[2] = {}, pad_end[2] = {};
-
-  /// Of a window from (h, w) on: those inside of x.
-  __device__ int inside(int h, int w, int kernel) const {
-    const auto along = [&](int d, int first) {
-      return max(min(first + kernel, extent[d]) - max(first, 0), 0);
-    };
-    return along(0, h) * along(1, w);
-  }
-  /// What the sum is divided by (average_divisor()).
-  __device__ int divisor(int h, int w, int kernel) const {
-    if (!include_pad) return inside(h, w, kernel);
-    const auto along = [&](int d, int first) {
-      return max(min(first + kernel, extent[d] + pad_end[d]) - max(first, -pad_begin[d]), 0);
-    };
-    return along(0, h) * along(1, w);
-  }
-};
 
 }  // namespace pipit::cuda

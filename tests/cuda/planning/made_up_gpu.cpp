@@ -285,9 +285,6 @@ cudaError_t prepare_qresident_gemm(const ResidentArgs&) {
 cudaError_t prepare_spread_gemm(const SpreadArgs&) {
   return cudaSuccess;
 }
-cudaError_t prepare_qspread_gemm(const SpreadArgs&) {
-  return cudaSuccess;
-}
 cudaError_t prepare_stem(const StemArgs&, int&, bool&) {
   return cudaSuccess;
 }
@@ -357,9 +354,6 @@ cudaError_t launch_qresident_gemm(const ResidentArgs&, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_spread_gemm(const SpreadArgs&, cudaStream_t) {
-  return cudaSuccess;
-}
-cudaError_t launch_qspread_gemm(const SpreadArgs&, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_stem(const StemArgs&, int, cudaStream_t) {

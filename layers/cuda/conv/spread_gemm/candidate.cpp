@@ -178,7 +178,7 @@ class QSpreadGemm final : public Kernel {
     args.x_is_settled = context.is_settled(0);
     args.conv.residual = optional_data<std::int8_t>(inputs, 3);
     args.conv.y = outputs[0].data;
-    PIPIT_CUDA(cuda::launch_qspread_gemm(args, static_cast<cudaStream_t>(context.stream)));
+    PIPIT_CUDA(cuda::launch_spread_gemm(args, static_cast<cudaStream_t>(context.stream)));
   }
 
  private:
@@ -186,7 +186,7 @@ class QSpreadGemm final : public Kernel {
       : args_(cuda::spread_args(shape, cuda::spread_plan(spec, shape))),
         operands_(cuda::spread_operands(spec, shape, args_.plan)) {
     operands_.set(args_.conv);
-    PIPIT_CUDA(cuda::prepare_qspread_gemm(args_));
+    PIPIT_CUDA(cuda::prepare_spread_gemm(args_));
   }
 
   SpreadArgs args_;

@@ -117,8 +117,5 @@ inline SpreadArgs spread_args(const ConvShape& shape, const SpreadPlan& plan) {
 cudaError_t prepare_spread_gemm(const SpreadArgs& args);
 /// After prepare_spread_gemm: launches only.
 cudaError_t launch_spread_gemm(const SpreadArgs& args, cudaStream_t stream);
-/// The same in INT8.
-cudaError_t prepare_qspread_gemm(const SpreadArgs& args);
-cudaError_t launch_qspread_gemm(const SpreadArgs& args, cudaStream_t stream);
 
 }  // namespace pipit::cuda
