@@ -2,6 +2,7 @@
 
 import csv
 import json
+import lzma
 import math
 import pathlib
 import random
@@ -199,7 +200,8 @@ class Recorded(Data):
 
     def setUp(self):
         super().setUp()
-        lines = (pathlib.Path(__file__).parent / "recorded_times.txt").read_text().splitlines()
+        with lzma.open(pathlib.Path(__file__).parent / "recorded_times.txt.xz", "rt") as file:
+            lines = file.read().splitlines()
         self.tries = []
         for i in range(0, len(lines), 15):
             self.tries.append({side: [] for side in "abc"})
