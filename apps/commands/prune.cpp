@@ -32,8 +32,8 @@ constexpr std::int64_t kScaleImages = 100;  // that INT8 scales are of
 
 std::vector<LabelledImage> images_of(const PruneOptions& options, const std::string& folder,
                                      const Model& model, const ClassOutput& output, LeftOut& left_out) {
-  LabelledImages found = images_to_judge(folder, options.goal.against, options.image, model, output,
-                                         options.limit, "--against dense");
+  LabelledImages found = images_to_judge(folder, options.goal.judge_by, options.image, model, output,
+                                         options.limit, "--judge-by model");
   if (options.strict) found.left_out.end_at_folders();
   left_out.add(found.left_out);
   return std::move(found.images);

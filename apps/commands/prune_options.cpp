@@ -57,29 +57,30 @@ PruningOptions PruneOptions::pruning() const {
 
 void PruneOptions::check_usage(const CLI::App& command) const {
   const int goals = (goal.keep ? 1 : 0) + (goal.speedup ? 1 : 0) + (goal.max_drop ? 1 : 0);
-  if (goals != 1) throw CLI::ValidationError("prune", "wants one of --keep, --target-speedup and --max-drop");
-  if (goal.global && !goal.keep) throw CLI::ValidationError("--global", "is for --keep");
+  if (goals != 1)
+    throw CLI::ValidationError("prune", "wants one of --keep-ratio, --target-speedup and --max-drop");
+  if (goal.global && !goal.keep) throw CLI::ValidationError("--global", "is for --keep-ratio");
   if (goal.global && !takes_rows()) throw CLI::ValidationError("--global", "is for --mode k");
   for (const char* option : {"--rows", "--group", "--panel"})
     refuse_given(command, option, !takes_rows(),
                  fmt::format("is for --mode auto and k: in mode {} whole channels are removed", mode));
   refuse_given(command, "--block", mode != "block", fmt::format("is for --mode block, not {}", mode));
   refuse_given(command, "--search-seconds", goal.keep.has_value(),
-               "is for --target-speedup and --max-drop: with --keep nothing is searched for");
+               "is for --target-speedup and --max-drop: with --keep-ratio nothing is searched for");
   refuse_given(
       command, "--ridge", no_refit && goal.keep && importance != "second-order",
       fmt::format("is for fitting and for --importance second-order; here --no-refit and {} leave it "
                   "nothing to do",
                   importance));
   if (goal.keep && (!(*goal.keep > 0) || *goal.keep > 1))
-    throw CLI::ValidationError("--keep", "is a share above 0 and at most 1");
+    throw CLI::ValidationError("--keep-ratio", "is a share above 0 and at most 1");
   if (goal.speedup && !(*goal.speedup > 1))
     throw CLI::ValidationError("--target-speedup", "is a factor above 1");
   if (panel_outputs() == 1 && group_size() != 1)
     throw CLI::ValidationError("--panel",
                                "of 1 is for fp32 and --group 1: kernels pick single inputs there only");
-  if (goal.against == Against::fp32 && !image.labels.empty())
-    throw CLI::ValidationError("--labels", "names classes, which --against dense does not ask for");
+  if (goal.judge_by == JudgeBy::model && !image.labels.empty())
+    throw CLI::ValidationError("--labels", "names classes, which --judge-by model does not ask for");
   std::error_code ignored;
   if (!check.empty() && std::filesystem::equivalent(images, check, ignored))
     throw CLI::ValidationError("--check",
@@ -108,11 +109,11 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
       ->type_name("IMAGES");
   PruneGoal& goal = options->goal;
   command
-      .add_option("--keep", goal.keep,
+      .add_option("--keep-ratio", goal.keep,
                   "Keep this share of every layer's weights, or by --mode of its channels, for example 0.5")
       ->check(positive_number());
   command.add_flag("--global", goal.global,
-                   "With --keep: this share of all layers together; each loses what costs it least");
+                   "With --keep-ratio: this share of all layers together; each loses what costs it least");
   command
       .add_option("--target-speedup", goal.speedup,
                   "Find the model with the least error that is measured to be N times as fast as the dense "
@@ -134,7 +135,7 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
              "What is removed: rows of K (k); channels that one layer writes (channel), which makes it and "
              "the layers that read them smaller; blocks of --block neighbouring channels (block); input "
              "channels, whatever layers write them, also in residual streams (input); or for each layer what "
-             "is better for --target-speedup or --max-drop (auto; with --keep, rows)"),
+             "is better for --target-speedup or --max-drop (auto; with --keep-ratio, rows)"),
          {"auto", "k", "channel", "block", "input"})
       ->capture_default_str();
   command
@@ -148,14 +149,15 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
                   "Images to check the result on [every second image of IMAGES, used for nothing else]")
       ->check(CLI::ExistingPath.description(""))
       ->type_name("IMAGES");
-  one_of(command.add_option_function<std::string>(
-             "--against",
-             [options](const std::string& name) {
-               options->goal.against = name == "labels" ? Against::labels : Against::fp32;
-             },
-             "What is right: the images' classes, or what the dense model says (for images without classes) "
-             "[labels]"),
-         {"labels", "dense"});
+  one_of(
+      command.add_option_function<std::string>(
+          "--judge-by",
+          [options](const std::string& name) {
+            options->goal.judge_by = name == "labels" ? JudgeBy::labels : JudgeBy::model;
+          },
+          "What counts as right: the images' classes, or the answers of MODEL (for images without classes) "
+          "[labels]"),
+      {"labels", "model"});
   one_of(command.add_option("--importance", options->importance, "How the loss of a group is judged"),
          {"l1", "l2", "activation", "second-order"})
       ->capture_default_str();
@@ -163,7 +165,7 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
              "--rows", options->rows,
              "What part of an input channel is removed from a panel of outputs at once: one tap (tap); in "
              "3x3 layers of stride 1 all taps, which Winograd kernels need (channel); or what is better for "
-             "each set of layers, with --target-speedup or --max-drop (auto; with --keep, one tap)"),
+             "each set of layers, with --target-speedup or --max-drop (auto; with --keep-ratio, one tap)"),
          {"auto", "tap", "channel"})
       ->capture_default_str();
   one_of(command.add_option(
@@ -211,7 +213,7 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
       "Examples:\n"
       "  pipit prune resnet20-cifar10 cifar10-train --check cifar10-test --target-speedup 1.5 --output "
       "pruned.onnx\n"
-      "  pipit prune model.onnx photos --against dense --keep 0.5 --output pruned.onnx\n"
+      "  pipit prune model.onnx photos --judge-by model --keep-ratio 0.5 --output pruned.onnx\n"
       "  pipit prune model.onnx photos --precision int8 --max-drop 1 --output pruned-int8.onnx");
 }
 

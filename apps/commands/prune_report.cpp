@@ -141,7 +141,7 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
   }
   if (source.block) json["block"] = *source.block;
   json["refit"] = source.refits;
-  json["against"] = goal.against == Against::labels ? "labels" : "dense";
+  json["judged_by"] = goal.judge_by == JudgeBy::labels ? "labels" : "model";
   if (goal.keep) {
     json["keep"] = *goal.keep;
     json["global"] = goal.global;

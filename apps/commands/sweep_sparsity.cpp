@@ -260,10 +260,10 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
     fmt::print("{}", sweep_table(rows, table_width(options.wide)));
   }
   const std::string& model = options.model.model;
-  print_next(
-      shared.common.quiet,
-      {"prune", model.empty() ? "model.onnx" : model, "photos", "--keep", "0.5", "--output", "pruned.onnx"},
-      "what a whole model loses on real images");
+  print_next(shared.common.quiet,
+             {"prune", model.empty() ? "model.onnx" : model, "photos", "--keep-ratio", "0.5", "--output",
+              "pruned.onnx"},
+             "what a whole model loses on real images");
   const bool nothing =
       std::all_of(rows.begin(), rows.end(), [](const SweepRow& row) { return !row.problem.empty(); });
   return nothing && !rows.empty() ? exit_without_rows(rows[0].problem, failed) : kExitOk;
@@ -286,7 +286,7 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
       ->type_name("LAYER");
   command->add_option("--batch", options->model.batch, "Images of a run of MODEL [1, or what the file fixes]")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
-  add_list(*command, "--keep", options->keeps, finite_number() & CLI::Range(0.05, 1.0),
+  add_list(*command, "--keep-ratio", options->keeps, finite_number() & CLI::Range(0.05, 1.0),
            "Shares that are kept, from 0.05 to 1; 1 is the dense layer "
            "[1,0.85,0.75,0.65,0.5,0.35,0.25]");
   add_choices(
@@ -324,7 +324,7 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
       "share of the ten largest\noutputs of a pixel that stay.\n"
       "Examples:\n  pipit sweep sparsity --precision fp32,int8 --results sweep.jsonl --output sweep.csv "
       "--output sweep.html\n"
-      "  pipit sweep sparsity resnet50 --mode k-panel --keep 0.5,0.25 --json");
+      "  pipit sweep sparsity resnet50 --mode k-panel --keep-ratio 0.5,0.25 --json");
   command->callback([options, command, &exit_code] {
     check_usage(*options, *command);
     exit_code = sweep_sparsity(*options);

@@ -36,7 +36,7 @@ struct TuneOptions {
   std::string svg;
   double max_drop = -1;  // points; negative: not given
   double confidence = 75;
-  std::string against = "labels";
+  std::string judge_by = "labels";
   std::string keep_as;  // empty: what the device is fast in
   std::int64_t limit = 0;
   std::int64_t calibrate = 100;
@@ -48,7 +48,7 @@ struct TuneOptions {
     if (keep_as.empty()) return common.device == DeviceKind::cuda ? Precision::fp16 : Precision::fp32;
     return precisions().at(keep_as);
   }
-  Against right() const { return against == "labels" ? Against::labels : Against::fp32; }
+  JudgeBy right() const { return judge_by == "labels" ? JudgeBy::labels : JudgeBy::model; }
 };
 
 Judge judge_of(const TuneOptions& options, const ClassOutput& output,
@@ -89,7 +89,7 @@ void print_as_json(const TuneOptions& options, const Model& model, const Executi
   add_scores_to(json, outcome.output);
   json["max_drop"] = options.max_drop;
   json["confidence"] = options.confidence;
-  json["against"] = options.against;
+  json["judged_by"] = options.judge_by;
   json["keep_as"] = precision_name(options.kept_as());
   json["calibration_images"] = outcome.calibrated;
   json.update(excluded_json(outcome.left_out, outcome.unreadable));
@@ -246,8 +246,8 @@ int tune(const TuneOptions& options) {
   const CommonOptions& common = options.common;
   if (options.max_drop < 0) throw CLI::RequiredError("--max-drop");
   if (options.output.empty()) throw CLI::RequiredError("--output");
-  if (options.against == "fp32" && !options.image.labels.empty())
-    throw CLI::ValidationError("--labels", "names classes, which --against fp32 does not ask for");
+  if (options.judge_by == "model" && !options.image.labels.empty())
+    throw CLI::ValidationError("--labels", "names classes, which --judge-by model does not ask for");
   const std::vector<std::string> inputs = {options.model.model, options.images, options.image.labels,
                                            common.tuning.file()};
   check_output("--output", options.output, inputs);  // not --plan, which may be changed in place
@@ -268,7 +268,7 @@ int tune(const TuneOptions& options) {
   QuantizationPlan made = plan ? QuantizationPlan{} : detail::empty_plan(model, preprocess);
   Graph fused = fuse(std::move(model.graph));
   const LabelledImages judged = images_to_judge(options.images, options.right(), options.image, model,
-                                                outcome.output, options.limit, "--against fp32");
+                                                outcome.output, options.limit, "--judge-by model");
   outcome.left_out = judged.left_out;
   if (options.strict) outcome.left_out.end_at_folders();
   ImageSplit split = split_images(judged.images, plan ? &*plan : nullptr);
@@ -364,9 +364,10 @@ void add_tune(CLI::App& app, int& exit_code) {
   command->add_option("--save-svg", options->svg, "Also draw accuracy against time into this file")
       ->type_name("FILE");
   one_of(command->add_option(
-             "--against", options->against,
-             "What is right: the images' classes, or what fp32 says (for images without classes)"),
-         {"labels", "fp32"})
+             "--judge-by", options->judge_by,
+             "What counts as right: the images' classes, or the answers of MODEL in fp32 (for images without "
+             "classes)"),
+         {"labels", "model"})
       ->capture_default_str();
   command
       ->add_option(

@@ -46,11 +46,11 @@ std::vector<int> labels_of(const std::vector<LabelledImage>& images) {
   return labels;
 }
 
-LabelledImages images_to_judge(const std::string& folder, Against against, const ImageOptions& options,
+LabelledImages images_to_judge(const std::string& folder, JudgeBy judge_by, const ImageOptions& options,
                                const Model& model, const ClassOutput& output, std::int64_t limit,
                                const std::string& otherwise) {
   LabelledImages found;
-  if (against == Against::labels) {
+  if (judge_by == JudgeBy::labels) {
     const Labels labels = options.resolve_labels(model, output);
     try {
       found = list_labelled_images(folder, labels, static_cast<int>(output.classes));

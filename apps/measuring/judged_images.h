@@ -23,7 +23,7 @@ std::vector<int> labels_of(const std::vector<LabelledImage>& images);
 
 /// The images of a folder, `limit` of them spread evenly (0: all), with their classes; without where these are not what
 /// is right. An error about classes ends with `otherwise`, an option that does without them.
-LabelledImages images_to_judge(const std::string& folder, Against against, const ImageOptions& options,
+LabelledImages images_to_judge(const std::string& folder, JudgeBy judge_by, const ImageOptions& options,
                                const Model& model, const ClassOutput& output, std::int64_t limit,
                                const std::string& otherwise);
 

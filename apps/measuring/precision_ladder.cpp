@@ -14,14 +14,14 @@ constexpr int kProfiledRuns = 30;
 
 }  // namespace
 
-Judge::Judge(Against against, const ClassOutput& output, const std::vector<int>& labels,
+Judge::Judge(JudgeBy judge_by, const ClassOutput& output, const std::vector<int>& labels,
              const ImageOutputs& fp32)
-    : against_(against), output_(output), fp32_(answers(fp32)) {
+    : judge_by_(judge_by), output_(output), fp32_(answers(fp32)) {
   for (std::int64_t i = 0; i < std::ssize(fp32_); ++i) {
     if (const std::string problem = scores_problem(output, fp32.image(i)); !problem.empty())
       fail("the output for image {} of {} has {}", i + 1, fp32_.size(), problem);
   }
-  if (against_ == Against::fp32) {
+  if (judge_by_ == JudgeBy::model) {
     right_ = fp32_;
     return;
   }
@@ -32,15 +32,15 @@ Judge::Judge(Against against, const ClassOutput& output, const std::vector<int>&
 Judge::Answers Judge::answers(const ImageOutputs& outputs) const {
   ClassOutput output = output_;
   // The image's class says nothing of its other tags.
-  if (against_ == Against::labels && output.are_tags()) output.kind = ScoreKind::logits;
+  if (judge_by_ == JudgeBy::labels && output.are_tags()) output.kind = ScoreKind::logits;
   Answers answers;
   const auto images = static_cast<std::int64_t>(outputs.all.size() / outputs.values);
   for (std::int64_t i = 0; i < images; ++i) answers.push_back(answer(output, outputs.image(i)));
   return answers;
 }
 
-std::string measure_name(Against against, const ClassOutput& output, const std::string& base) {
-  if (against == Against::fp32) return "agreement with " + base;
+std::string measure_name(JudgeBy judge_by, const ClassOutput& output, const std::string& base) {
+  if (judge_by == JudgeBy::model) return "agreement with " + base;
   return output.yes_or_no() ? "accuracy" : "top-1";
 }
 
@@ -58,7 +58,7 @@ PairedAnswers Judge::compare(const ImageOutputs& outputs) const {
 }
 
 DropEstimate Judge::drop(const ImageOutputs& outputs, const ImageOutputs& int8) const {
-  if (against_ == Against::fp32) return measured_drop(compare(outputs));
+  if (judge_by_ == JudgeBy::model) return measured_drop(compare(outputs));
   return expected_drop(fp32_margins_, margins(outputs), margin_width(fp32_margins_, margins(int8)));
 }
 

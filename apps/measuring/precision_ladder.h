@@ -14,17 +14,18 @@
 namespace pipit::apps {
 
 /// What counts as right.
-enum class Against : std::uint8_t {
+enum class JudgeBy : std::uint8_t {
   labels,  ///< the images' classes
-  fp32,    ///< what the model answers in fp32
+  model,   ///< the answers of the model in fp32
 };
 
 /// The answers of the model in fp32 and what is right, for all images. An answer is the class of the largest score, or
-/// yes or no; against fp32 of tags all of them.
+/// yes or no; with JudgeBy::model, of tags all of them.
 class Judge {
  public:
-  /// `labels`: one per image; not read for Against::fp32.
-  Judge(Against against, const ClassOutput& output, const std::vector<int>& labels, const ImageOutputs& fp32);
+  /// `labels`: one per image; not read for JudgeBy::model.
+  Judge(JudgeBy judge_by, const ClassOutput& output, const std::vector<int>& labels,
+        const ImageOutputs& fp32);
 
   double fp32_top1() const;
   PairedAnswers compare(const ImageOutputs& outputs) const;
@@ -36,16 +37,16 @@ class Judge {
   using Answers = std::vector<std::vector<int>>;  // of each image
   Answers answers(const ImageOutputs& outputs) const;
   std::vector<float> margins(const ImageOutputs& outputs) const;
-  Against against_;
+  JudgeBy judge_by_;
   ClassOutput output_;
   Answers right_;
   Answers fp32_;
   std::vector<float> fp32_margins_;
 };
 
-/// What the share of answers that are right is called: "top-1", "accuracy" (of yes or no) or, against what a model
+/// What the share of answers that are right is called: "top-1", "accuracy" (of yes or no) or, by what a model
 /// itself says, "agreement with " and `base`.
-std::string measure_name(Against against, const ClassOutput& output, const std::string& base);
+std::string measure_name(JudgeBy judge_by, const ClassOutput& output, const std::string& base);
 
 struct Ladder {
   std::vector<std::string> order;  ///< layers, the one best kept in floating point first

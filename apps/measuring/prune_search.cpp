@@ -42,11 +42,11 @@ class Searcher {
         dense_plan_(pruning.compiler().for_times(pruning.dense())),
         dense_(dense_plan_),
         batch_(first_batch(images.probe)),
-        judge_(goal.against, images.output, images.search_labels, images.search_answers) {}
+        judge_(goal.judge_by, images.output, images.search_labels, images.search_answers) {}
 
   PruneOutcome run() {
     outcome_.calibrated = images_.calibrated;
-    outcome_.measure = measure_name(goal_.against, images_.output, "dense");
+    outcome_.measure = measure_name(goal_.judge_by, images_.output, "dense");
     outcome_.search_top1 = judge_.fp32_top1();
     if (goal_.keep) {
       take(goal_.global ? pruning_.global(*goal_.keep) : pruning_.uniform(*goal_.keep), std::nullopt);
@@ -210,7 +210,7 @@ class Searcher {
     constexpr int kParts = 3;
     progress(0, kParts);
     outcome_.plan = pruning_.compiler().compiled(outcome_.pruned.graph, outcome_.pruned.scales);
-    const Judge judge(goal_.against, images_.output, images_.unseen_labels, images_.unseen_answers);
+    const Judge judge(goal_.judge_by, images_.output, images_.unseen_labels, images_.unseen_answers);
     outcome_.unseen_top1 = judge.fp32_top1();
     outcome_.unseen = judge.compare(run_outputs(outcome_.plan, images_.unseen));
     progress(1, kParts);

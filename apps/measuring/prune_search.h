@@ -24,7 +24,7 @@ struct PruneGoal {
   std::optional<double> max_drop;  ///< points
   bool global = false;             ///< keep is that of all layers together
   double seconds = 60;             ///< for speedup and max_drop: how long selections are measured
-  Against against = Against::labels;
+  JudgeBy judge_by = JudgeBy::labels;
 };
 
 struct PruneImages {

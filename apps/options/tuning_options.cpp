@@ -9,14 +9,10 @@
 namespace pipit::apps {
 
 void TuningOptions::add_to(CLI::App& command) {
-  CLI::Option* measured = command.add_flag(
+  command.add_flag(
       "--autotune", measured_,
-      "Time every kernel that accepts a layer and take the fastest; keep the times in the tuning cache");
-  command
-      .add_flag_callback(
-          "--no-autotune", [] {},
-          "Time nothing, and choose kernels by a fixed order and their estimated cost (the default)")
-      ->excludes(measured);
+      "Time every kernel that accepts a layer, take the fastest, and keep the times in the tuning "
+      "cache; otherwise kernels are chosen by their estimated time and a fixed order");
   command
       .add_option(
           "--tuning-cache", file_,

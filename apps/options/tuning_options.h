@@ -1,4 +1,4 @@
-// --autotune, --no-autotune and --tuning-cache: how a command's plans choose their kernels.
+// --autotune and --tuning-cache: how a command's plans choose their kernels.
 #pragma once
 
 #include <CLI/CLI.hpp>

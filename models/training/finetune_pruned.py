@@ -142,7 +142,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""examples:
-  pipit prune resnet20-cifar10 images --mode channel --keep 0.5 --output pruned.onnx
+  pipit prune resnet20-cifar10 images --mode channel --keep-ratio 0.5 --output pruned.onnx
   choose settings without touching the test images:
     finetune_pruned.py pruned.onnx --dense resnet20-cifar10.onnx --train train.tar.gz --holdout 2500
   fine-tune and measure:

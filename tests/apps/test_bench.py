@@ -88,7 +88,7 @@ class Bench(CommandTest):
 
 class Streams(CommandTest):
     def test_throughput_is_of_all_streams(self):
-        options = ("--batch", "2", "--runs", "8", "--no-autotune", "--quiet")
+        options = ("--batch", "2", "--runs", "8", "--quiet")
         shares = self.json("bench", MODEL, "--threads", "3,2,1", *options)["results"]
         result = self.json("bench", MODEL, "--threads", "3", "--streams", "1,2,3", *options)
         self.assertEqual([row["streams"] for row in result["results"]], [1, 2, 3])

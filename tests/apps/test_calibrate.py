@@ -122,7 +122,7 @@ class Calibrate(CommandTest):
         for command, *options in (("calibrate", "images", "--output", "other.json"), ("quantize", *planned, "--output", "q.onnx"),
                                   ("diff", "images", "--fast", *planned), ("inspect", "--precision", "int8", *planned),
                                   ("classify", "images/0.bmp", "--precision", "int8", *planned),
-                                  ("tune", "images", "--against", "fp32", "--max-drop", 100, "--output", "t.json")):
+                                  ("tune", "images", "--judge-by", "model", "--max-drop", 100, "--output", "t.json")):
             kept = (command, "model.onnx", *options, "--keep")
             notes = " ".join(self.pipit_with_notes(*kept, "first=fp32").stderr.split())
             self.assertEqual(notes.count("keep: 'first' is the node of that name; the model's first convolution or fully connected "
@@ -401,7 +401,7 @@ class Calibrate(CommandTest):
             self.write_bmp(f"others/{i}.bmp", (9, 255 - 30 * i, 9 + 40 * i))
         for use in (("classify", MODEL, "many/3.bmp", "--precision", "int8"), ("quantize", MODEL, "--output", "int8.onnx"),
                     ("diff", MODEL, "many", "--limit", 2, "--fast"),
-                    ("tune", MODEL, "others", "--against", "fp32", "--max-drop", 100, "--output", "mixed.json")):
+                    ("tune", MODEL, "others", "--judge-by", "model", "--max-drop", 100, "--output", "mixed.json")):
             used = self.pipit_with_notes(*use, "--plan", "plan.json").stderr
             self.assertEqual(used.count(f"most in '{worst}'"), 1, use)
         shown = self.json("calibrate", MODEL, "many", "--output", "plan.json")

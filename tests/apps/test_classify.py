@@ -39,8 +39,8 @@ class Classify(CommandTest):
         self.assertAlmostEqual(sum(entry["probability"] for entry in image["top"]), 1, delta=1e-5)
 
     def test_text_says_what_json_says(self):
-        (image,) = self.json("classify", MODEL, "image.bmp", "--no-autotune")["images"]
-        *lines, last = self.pipit("classify", MODEL, "image.bmp", "--no-autotune").stdout.splitlines()
+        (image,) = self.json("classify", MODEL, "image.bmp")["images"]
+        *lines, last = self.pipit("classify", MODEL, "image.bmp").stdout.splitlines()
         self.assertEqual(lines[0], "image.bmp")
         self.assertRegex(last, "^preprocessing stored in the model: .*crop 32x32")
         for rank, (line, entry) in enumerate(zip(lines[1:], image["top"], strict=True), 1):
@@ -111,7 +111,7 @@ class Classify(CommandTest):
         self.write("13.bmp", b"BM")
         names = names[::-1] + names[:5]
         # Kernels chosen by timing may round differently from one process to the next.
-        fixed = ("classify", MODEL, "--no-autotune")
+        fixed = ("classify", MODEL)
         runs = [self.json(*fixed, *names, "--threads", threads, code=RUNTIME)["images"] for threads in (1, 2, 3)]
         one_by_one = {name: self.json(*fixed, name)["images"][0]["top"] for name in set(names) - {"13.bmp"}}
         for images in runs:

@@ -350,7 +350,7 @@ class Sweeps(Data):
         found = self.compare("a.jsonl", "a.jsonl")
         self.assertEqual((found["ratio"], found["verdict"], found["repeats"]), (1, "no difference", 3))
         self.compare("a.jsonl", "a.json")
-        pruned = ("sweep", "sparsity", "--layer", "1x16x9x9:24x3x3", "--keep", "1,0.5", "--mode", "k", "--seconds", "0.01")
+        pruned = ("sweep", "sparsity", "--layer", "1x16x9x9:24x3x3", "--keep-ratio", "1,0.5", "--mode", "k", "--seconds", "0.01")
         self.pipit(*pruned, "--results", "s.jsonl", "--output", "s.csv")
         found = self.compare("s.jsonl", "s.csv")
         self.assertEqual([(row["type"], row["ratio"]) for row in found["layers"]], [("fp32, dense", 1), ("fp32, k, keep 0.5", 1)])

@@ -41,7 +41,7 @@ for word in "$@"; do
 done
 short() { [[ " ${words[*]} " =~ \ ($2)\  ]] || words+=($1); }  # unless one of these options is given
 case $1 in
-  prune) short '--search-seconds 0.1' '--keep' ;;
+  prune) short '--search-seconds 0.1' '--keep-ratio' ;;
   bench) short '--seconds 0.1' '--seconds|--runs' ;;
   profile) short '--runs 10' '--runs' ;;
   sweep) short '--seconds 0' '--seconds' ;;
@@ -128,7 +128,7 @@ class Examples(CommandTest):
                                     *(() if flat else ("photos",)))):
             for i in range(IMAGES):
                 self.write(f"{folder}/{CLASSES[i % 10]}/{i}.png", png(32, (37 * i % 256, 91 * i % 256, 30 * f)))
-        self.pipit("prune", "dense.onnx", "images", "--against", "dense", "--keep", "0.5", "--output", "pruned.onnx", "--quiet")
+        self.pipit("prune", "dense.onnx", "images", "--judge-by", "model", "--keep-ratio", "0.5", "--output", "pruned.onnx", "--quiet")
         for name in ("before.json", "after.json"):
             self.write(name, self.pipit_with_notes("bench", MODEL, "--runs", "20", "--json").stdout)
 

@@ -47,7 +47,7 @@ class Evaluate(CommandTest):
     def test_threads_and_more_batches_than_slots_do_not_change_the_answer(self):
         for i in range(53):
             self.write_bmp(f"images/{('bird', 'deer', 'dog')[i % 3]}/more{i}.bmp", (i * 37 % 256, i * 91 % 256, 3 * i))
-        results = [self.json("evaluate", MODEL, "images", "--no-autotune", "--threads", threads, "--batch", batch)
+        results = [self.json("evaluate", MODEL, "images", "--threads", threads, "--batch", batch)
                    for threads in (1, 2, 3) for batch in (1, 2, 7, 60, 1000)]
         for k, name in ((1, "top1_correct"), (5, "top5_correct")):
             self.assertEqual({result[name] for result in results}, {self.expected(k)})
@@ -391,7 +391,7 @@ class Independent(CommandTest):
         for i in range(12):
             self.write_bmp(f"folder/{i % 2}/{i}.bmp", (200 + i, 10, 10) if i % 2 else (50 - i, 10, 10), 2)
         tune = ("tune", "one.onnx", "folder", *self.PIXELS, "--max-drop", 100, "--output", "mixed.json")
-        for options, name in (((), "accuracy"), (("--against", "fp32"), "agreement with fp32")):
+        for options, name in (((), "accuracy"), (("--judge-by", "model"), "agreement with fp32")):
             text = self.pipit_with_notes(*tune, *options, "--save-svg", "mixed.svg").stdout
             self.assertIn(f"{name} %", text)
             self.assertIn(f"6 images: {name} ", text)
@@ -416,10 +416,10 @@ class Independent(CommandTest):
         self.assertGreater(compared["against"]["other_answers"], 0)
         differences = json.loads(self.pipit_with_notes("diff", "one.onnx", "folder", *int8, "--json").stdout)
         self.assertEqual(differences["output"]["other_top1"], compared["against"]["other_answers"])
-        for against in ("labels", "fp32"):
-            tuned = json.loads(self.pipit_with_notes("tune", "one.onnx", "folder", *int8, "--against", against, "--max-drop", 100,
+        for judge in ("labels", "model"):
+            tuned = json.loads(self.pipit_with_notes("tune", "one.onnx", "folder", *int8, "--judge-by", judge, "--max-drop", 100,
                                                      "--output", "mixed.json", "--json").stdout)
-            self.assertGreater(tuned["unseen_int8"]["drop_points"], 0, against)
+            self.assertGreater(tuned["unseen_int8"]["drop_points"], 0, judge)
 
 
 class Devices(CommandTest):

@@ -334,7 +334,7 @@ class FastKernels(CommandTest):
             self.pipit("calibrate", model, images, "--output", "plan.json", "--quiet")
             for options in (["fp32"], ["fp16"], ["int8", "--plan", "plan.json"], ["int8-dynamic"], ["w8"]):
                 for batch in (1, 3):
-                    layers = self.json("inspect", model, "--batch", batch, "--no-autotune", "--precision", *options)["layers"]
+                    layers = self.json("inspect", model, "--batch", batch, "--precision", *options)["layers"]
                     slow = [f"{layer['type']} {layer['geometry']} ({layer['name']})" for layer in layers
                             if "reference" in layer["kernel"]]
                     with self.subTest(pattern=name, precision=options[0], batch=batch):

@@ -114,7 +114,7 @@ class GpuInt8(CommandTest):
 
     def tune(self, *arguments, code=OK):
         return self.json("tune", MODEL, "cifar", "--output", "mixed.json", "--quiet", "--device", "cuda", "--batch", 4,
-                         "--no-autotune", *arguments, code=code)
+                         *arguments, code=code)
 
     def test_tune_measures_the_gpu(self):
         result = self.tune("--max-drop", 100)
@@ -123,13 +123,13 @@ class GpuInt8(CommandTest):
             self.assertTrue(0 < step["ms"] < 100, step)
         # The device's time of a graph, and not the host's of a run with its copies.
         graph = self.json("profile", MODEL, "--device", "cuda", "--batch", 4, "--precision", "int8", "--plan",
-                          "plan.json", "--no-autotune", "--quiet")["graph_ms"]
+                          "plan.json", "--quiet")["graph_ms"]
         self.assertAlmostEqual(result["steps"][0]["ms"] / graph, 1, delta=0.5)
         plan = json.loads((self.folder / "mixed.json").read_text())
         self.assertEqual(plan["keep"]["/pool/GlobalAveragePool"]["precision"], "fp16")
 
     def test_tune_keeps_what_it_must(self):
-        result = self.tune("--max-drop", 0, "--against", "fp32", "--confidence", 99, "--keep-as", "fp32")
+        result = self.tune("--max-drop", 0, "--judge-by", "model", "--confidence", 99, "--keep-as", "fp32")
         # Only fp32 itself is sure to agree with fp32.
         self.assertEqual((result["keep_as"], result["unseen"]["drop_points"]), ("fp32", 0))
         plan = json.loads((self.folder / "mixed.json").read_text())
@@ -138,7 +138,7 @@ class GpuInt8(CommandTest):
         self.assertEqual([layer["name"] for layer in layers["layers"] if layer["type"] == "QConv"], [])
         self.assertTrue(result["sure"])
         # A drop of 0 is more than few images can be sure of in fp16: all of it is kept, and that is said.
-        result = self.tune("--max-drop", 0, "--against", "fp32", "--confidence", 99)
+        result = self.tune("--max-drop", 0, "--judge-by", "model", "--confidence", 99)
         self.assertEqual((result["keep_as"], result["sure"]), ("fp16", False))
         plan = json.loads((self.folder / "mixed.json").read_text())
         self.assertEqual({kept if isinstance(kept, str) else kept["precision"] for kept in plan["keep"].values()}, {"fp16"})

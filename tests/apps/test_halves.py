@@ -17,7 +17,7 @@ class Halves(CommandTest):
         images = [self.write_bmp(f"{i}.bmp", (40 * i, 250 - 30 * i, 60 + 20 * i)) for i in range(5)]
         scores = []
         for model in (MODEL, "half.onnx"):
-            result = self.json("classify", model, *images, "--topk", 10, "--no-autotune")
+            result = self.json("classify", model, *images, "--topk", 10)
             scores.append([{one["label"]: one["probability"] for one in image["top"]} for image in result["images"]])
         for single, half in zip(*scores, strict=True):
             for label, probability in single.items():

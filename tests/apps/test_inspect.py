@@ -34,7 +34,7 @@ class Inspect(CommandTest):
 
     def test_micro_batches(self):
         def cut(*options):
-            return self.json("inspect", "resnet18", "--batch", "8", "--no-autotune", *options)
+            return self.json("inspect", "resnet18", "--batch", "8", *options)
 
         whole, two = cut("--micro-batch", "0"), cut("--micro-batch", "2")
         self.assertEqual((whole["micro_batch"]["size"], whole["micro_batch"]["runs"]), (None, 1))
@@ -43,7 +43,7 @@ class Inspect(CommandTest):
         for name in ("inputs", "outputs", "macs", "activation_bytes"):
             self.assertEqual(two[name], whole[name])
         self.assertEqual([layer["output"] for layer in two["layers"]], [layer["output"] for layer in whole["layers"]])
-        text = self.pipit("inspect", "resnet18", "--batch", "8", "--micro-batch", "3", "--no-autotune").stdout
+        text = self.pipit("inspect", "resnet18", "--batch", "8", "--micro-batch", "3").stdout
         self.assertRegex(text, r"(?m)^micro-batches 3 of 8 samples at a time: as asked for")
         self.assertRegex(self.pipit("inspect", MODEL, "--why").stdout, r"(?m)^micro-batches none: the batch is 1")
         mixed = ("inspect", MODEL, "--batch", "4", "--precision", "int8-dynamic", "--dynamic-scales", "per-tensor")
@@ -51,8 +51,8 @@ class Inspect(CommandTest):
         self.assertIn("does not keep samples apart", self.pipit(*mixed, "--micro-batch", "2", code=RUNTIME).stderr)
 
     def test_text_has_every_layer(self):
-        layers = self.json("inspect", MODEL, "--no-autotune")["layers"]
-        text = self.pipit("inspect", MODEL, "--no-autotune").stdout
+        layers = self.json("inspect", MODEL)["layers"]
+        text = self.pipit("inspect", MODEL).stdout
         for layer in layers:
             self.assertRegex(text, rf"(?m)^ *{layer['index']}  .*{layer['kernel']}")
 
@@ -61,7 +61,7 @@ class Inspect(CommandTest):
         self.assertLessEqual(max(map(len, lines)), 80)
         title, = [line.split() for line in lines if line.startswith(" # ")]
         self.assertEqual(title, ["#", "layer", "type", "kernel", "geometry", "MACs"])
-        command = ("inspect", "resnet50", "--no-autotune")  # two runs may time the kernels otherwise
+        command = ("inspect", "resnet50")  # two runs may time the kernels otherwise
         self.assertEqual(self.on_a_terminal(80, *command, "--wide"), self.pipit(*command).stdout)
 
     def test_what_refuses_all_layers_is_said_once(self):
@@ -95,7 +95,7 @@ class Inspect(CommandTest):
 
     def test_winograd_can_be_switched_off(self):
         def layers(*options):
-            return self.json("inspect", "resnet18", "--why", "--no-autotune", *options)["layers"]
+            return self.json("inspect", "resnet18", "--why", *options)["layers"]
 
         def winograd(layer):
             return layer["kernel"].startswith("winograd")
@@ -144,7 +144,7 @@ class Inspect(CommandTest):
         self.assertNotIn("kept", dense)
         # Winograd leaves out whole channels; by order the direct sums of so few come first.
         for order, winner in (((), "tile"), (("--kernel", "winograd_f4x4"), "winograd_f4x4")):
-            layers = inspect("--no-autotune", *order)
+            layers = inspect(*order)
             self.assertEqual([(layers[name]["kernel"], layers[name].get("kept")) for name in "bcy"],
                              [("tile", kept / channels), (winner, kept / channels), ("winograd_f4x4", None)])
         for command in (("profile", path, "--runs", 1), ("inspect", path, "--autotune", "--tuning-cache", "c.json")):

@@ -9,7 +9,7 @@ from command import MODEL, OK, RUNTIME, CommandTest, main
 from schemas import jsonschema, read_schema, strict, validator
 
 CONV = ("sweep", "conv", "--n", "1", "--in", "4", "--out", "8", "--size", "8", "--kernel", "1", "--stride", "1", "--seconds", "0")
-SPARSITY = ("sweep", "sparsity", "--layer", "1x16x9x9:24x3x3", "--keep", "0.5", "--mode", "k", "--seconds", "0")
+SPARSITY = ("sweep", "sparsity", "--layer", "1x16x9x9:24x3x3", "--keep-ratio", "0.5", "--mode", "k", "--seconds", "0")
 SWEEPS = (("sweep-conv", CONV), ("sweep-sparsity", SPARSITY))
 GONE = object()
 # Text is right where text is expected.
@@ -66,7 +66,7 @@ class SweepSchemas(FileTest):
         self.keep_ceilings(100, 50)
         conv = ("sweep", "conv", "--n", "1,2", "--in", "8", "--out", "8", "--size", "8,12", "--kernel", "1,3", "--stride", "1", "--seconds",
                 "0", "--precision", "fp16,int8", "--backend", "auto,depthwise", "--base", "fp32,fp16", "--floor")
-        sparsity = ("sweep", "sparsity", "--layer", "1x16x9x9:24x3x3", "--keep", "1,0.5", "--seconds", "0", "--precision", "fp32,int8")
+        sparsity = ("sweep", "sparsity", "--layer", "1x16x9x9:24x3x3", "--keep-ratio", "1,0.5", "--seconds", "0", "--precision", "fp32,int8")
         for name, arguments in (("sweep-conv", conv), ("sweep-sparsity", sparsity)):
             schema = read_schema(name)
             document, (settings, *rows) = self.sweep(arguments)

@@ -62,10 +62,10 @@ class LimitsTest(CommandTest):
         yield "profile", MODEL, "--runs", "2", "--output", "page.html", *one
         yield "bench", MODEL, "--runs", "2", *one
         yield "compare", "profile.json", "profile.json"
-        yield "prune", MODEL, "images", "--keep", "0.5", "--output", "pruned.onnx", *one
+        yield "prune", MODEL, "images", "--keep-ratio", "0.5", "--output", "pruned.onnx", *one
         yield ("sweep", "conv", "--n", "1", "--in", "3", "--out", "8", "--size", "9", "--kernel", "3", "--stride", "1",
                "--seconds", "0", *one)
-        yield "sweep", "sparsity", "--layer", "1x16x8x8:16x3x3", "--keep", "0.5", "--mode", "k", "--seconds", "0", *one
+        yield "sweep", "sparsity", "--layer", "1x16x8x8:16x3x3", "--keep-ratio", "0.5", "--mode", "k", "--seconds", "0", *one
         yield "models", "--json"
         yield "doctor", "--json"
         yield "help", "--format", "man"

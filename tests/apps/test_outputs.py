@@ -31,8 +31,8 @@ class Outputs(CommandTest):
             "annotate": (["annotate", model, "--labels", "labels.txt", "--output"], "onnx"),
             "tune": (["tune", model, "images", "--max-drop", "1", "--output"], "json"),
             "tune svg": (["tune", model, "images", "--max-drop", "1", "--output", "o.json", "--save-svg"], "svg"),
-            "prune": (["prune", model, "images", "--keep", "0.5", "--output"], "onnx"),
-            "prune svg": (["prune", model, "images", "--keep", "0.5", "--output", "o.onnx", "--save-svg"], "svg"),
+            "prune": (["prune", model, "images", "--keep-ratio", "0.5", "--output"], "onnx"),
+            "prune svg": (["prune", model, "images", "--keep-ratio", "0.5", "--output", "o.onnx", "--save-svg"], "svg"),
             "sweep sparsity": (["sweep", "sparsity", model, "--output"], "json"),
         }
 

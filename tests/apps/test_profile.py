@@ -42,8 +42,8 @@ class Profile(CommandTest):
 
     def test_layers_are_those_of_inspect(self):
         # By order: two timings may choose differently.
-        profiled = self.json("profile", MODEL, "--runs", "1", "--no-autotune")
-        inspected = self.json("inspect", MODEL, "--no-autotune")
+        profiled = self.json("profile", MODEL, "--runs", "1")
+        inspected = self.json("inspect", MODEL)
         for key in ("name", "type", "kernel", "macs", "geometry", "output"):
             self.assertEqual([layer[key] for layer in profiled["layers"]],
                              [layer[key] for layer in inspected["layers"]])
@@ -85,7 +85,7 @@ class Profile(CommandTest):
         self.assertRegex(text, r"(?m)^convolutions +[\d.]+ ms   [\d.]+ GFLOP/s with padding, [\d.]+% of the peak, [\d.]+% of tiles")
 
     def test_memory(self):
-        result = self.json("profile", MODEL, "--runs", "2", "--threads", "1", "--no-autotune")
+        result = self.json("profile", MODEL, "--runs", "2", "--threads", "1")
         memory = result["memory"]
         layers = result["layers"]
         self.assertEqual(memory["arena_bytes"], result["arena_bytes"])
@@ -124,7 +124,7 @@ class Profile(CommandTest):
             self.assertEqual(result["memory"]["packed_bytes"], sum(ways))
 
     def test_halves_are_packed_in_half_the_room(self):
-        wide, half = (self.json("profile", MODEL, "--runs", "2", "--no-autotune", "--kernel", "no-winograd", "--precision", precision)["memory"]
+        wide, half = (self.json("profile", MODEL, "--runs", "2", "--kernel", "no-winograd", "--precision", precision)["memory"]
                       for precision in ("fp32", "fp16"))
         self.assertAlmostEqual(half["packed_bytes"] / wide["packed_bytes"], 0.5, delta=0.02)
 
@@ -152,14 +152,14 @@ class Profile(CommandTest):
         self.assertIn("Conv", slowest)
 
     def test_layers_of_a_type_together(self):
-        layers = self.json("profile", MODEL, "--runs", "3", "--no-autotune")["layers"]
+        layers = self.json("profile", MODEL, "--runs", "3")["layers"]
         for by in ("type", "kernel"):
-            groups = self.json("profile", MODEL, "--runs", "3", "--no-autotune", "--by", by)["groups"]
+            groups = self.json("profile", MODEL, "--runs", "3", "--by", by)["groups"]
             self.assertEqual({group[by] for group in groups}, {layer[by] for layer in layers})
             self.assertEqual(sum(group["layers"] for group in groups), len(layers))
             self.assertEqual(sum(group["macs"] for group in groups), sum(layer["macs"] for layer in layers))
             self.assertAlmostEqual(sum(group["share"] for group in groups), 1, delta=0.5)
-            table = self.rows("--no-autotune", "--by", by)
+            table = self.rows("--by", by)
             self.assertEqual(len(table), len(groups))
         self.assertRegex("\n".join(self.rows("--by", "type")), r"(?m)^Conv +\d+ +[\d.]+ M +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+%")
 

@@ -48,10 +48,10 @@ class Prune(CommandTest):
         return self.json("prune", MODEL, "images", "--output", "pruned.onnx", "--quiet", *arguments, code=code)
 
     def test_images_that_cannot_be_used_are_excluded_and_named(self):
-        before = self.prune("--keep", 0.5, *QUICK)
+        before = self.prune("--keep-ratio", 0.5, *QUICK)
         self.write("images/cat/7.bmp", b"BM")
         (self.folder / "images/frog/9.bmp").symlink_to("nowhere")
-        prune = ("prune", MODEL, "images", "--output", "pruned.onnx", "--keep", 0.5, *QUICK, "--json")
+        prune = ("prune", MODEL, "images", "--output", "pruned.onnx", "--keep-ratio", 0.5, *QUICK, "--json")
         done = self.pipit_with_notes(*prune)
         result = json.loads(done.stdout)
         self.assertEqual(sorted(image["path"] for image in result["unreadable"]), ["images/cat/7.bmp", "images/frog/9.bmp"])
@@ -61,7 +61,7 @@ class Prune(CommandTest):
         self.assert_one_line_error(self.pipit(*prune, "--strict", code=RUNTIME), "images/")
 
     def test_half_of_every_layer(self):
-        result = self.prune("--keep", 0.5, "--panel", 0)
+        result = self.prune("--keep-ratio", 0.5, "--panel", 0)
         self.assertEqual((result["mode"], result["keep"], result["calibration_images"]), ("k", 0.5, 9))
         self.assertEqual(result["unseen"]["images"], 9)
         low, high = result["unseen"]["drop_points_interval95"]
@@ -84,9 +84,9 @@ class Prune(CommandTest):
         self.assertIn("/stages/stages.1/stages.1.1/conv1/Conv", [layer["name"] for layer in layers])
 
     def test_the_same_twice_and_for_any_number_of_threads(self):
-        self.prune("--keep", 0.6, "--threads", 1)
+        self.prune("--keep-ratio", 0.6, "--threads", 1)
         first = (self.folder / "pruned.onnx").read_bytes()
-        self.prune("--keep", 0.6, "--threads", 2)
+        self.prune("--keep-ratio", 0.6, "--threads", 2)
         self.assertEqual((self.folder / "pruned.onnx").read_bytes(), first)
 
     def test_refit_and_importance_matter(self):
@@ -96,14 +96,14 @@ class Prune(CommandTest):
             "no refit": ("--no-refit",),
             "l1": ("--importance", "l1", "--no-refit"),
         }.items():
-            result = self.prune("--keep", 0.5, "--group", 4, *options)
+            result = self.prune("--keep-ratio", 0.5, "--group", 4, *options)
             layers = {layer["name"]: layer for layer in result["layers"]}
             errors[name] = layers["/stages/stages.0/stages.0.0/conv1/Conv"]["error"]
         self.assertLess(errors["second-order"], 0.5 * errors["no refit"])
         self.assertNotEqual(errors["no refit"], errors["l1"])
 
     def test_a_global_share(self):
-        result = self.prune("--keep", 0.7, "--global", "--against", "dense", "--check", "images/cat")
+        result = self.prune("--keep-ratio", 0.7, "--global", "--judge-by", "model", "--check", "images/cat")
         self.assertEqual((result["keep"], result["global"]), (0.7, True))
         self.assertEqual(result["unseen"]["images"], 6)
         self.assertEqual(result["unseen"]["base_top1"], 1)
@@ -111,23 +111,23 @@ class Prune(CommandTest):
         self.assertGreater(len(kept), 4)
 
     def test_whole_channels_for_winograd(self):
-        result = self.prune("--keep", 0.5, "--rows", "channel", *QUICK)
+        result = self.prune("--keep-ratio", 0.5, "--rows", "channel", *QUICK)
         rows = {layer["name"]: layer["rows"] for layer in result["layers"]}
         inner, strided = "/stages/stages.1/stages.1.1/conv1/Conv", "/stages/stages.1/stages.1.0/conv1/Conv"
         self.assertEqual((rows[inner], rows[strided], rows["/conv/Conv"]), ("channel", "tap", None))
         # What fell is what Winograd leaves out.
-        layers = {layer["name"]: layer for layer in self.json("inspect", "pruned.onnx", "--no-autotune")["layers"]}
+        layers = {layer["name"]: layer for layer in self.json("inspect", "pruned.onnx")["layers"]}
         self.assertTrue(layers[inner]["kernel"].startswith("winograd"))
         self.assertAlmostEqual(layers[inner]["kept"], 0.5, places=1)
-        result = self.prune("--keep", 0.5, *QUICK)
+        result = self.prune("--keep-ratio", 0.5, *QUICK)
         self.assertEqual({layer["rows"] for layer in result["layers"]}, {"tap", None})
         layers = {layer["name"]: layer for layer in self.json(
-            "inspect", "pruned.onnx", "--no-autotune", "--kernel", "winograd_f2x2")["layers"]}
+            "inspect", "pruned.onnx", "--kernel", "winograd_f2x2")["layers"]}
         self.assertGreater(layers[inner].get("kept", 1), 0.7)
 
     def test_steps_of_a_drop(self):
         # Whether one is faster than dense depends on the machine; what is said of it does not.
-        result = self.prune("--max-drop", 100, "--search-seconds", 0.1, "--against", "dense", "--save-svg", "pruned.svg",
+        result = self.prune("--max-drop", 100, "--search-seconds", 0.1, "--judge-by", "model", "--save-svg", "pruned.svg",
                             code=(OK, CHECK_FAILED))
         steps = result["steps"]
         self.assertGreaterEqual(len(steps), 1)
@@ -149,7 +149,7 @@ class Prune(CommandTest):
         for c, colour in enumerate(COLOURS):
             for i in range(2):
                 self.write_bmp(f"colours/{c:02}/{i}.bmp", tuple(max(0, value - 4 * i) for value in colour), 64)
-        missed = ("prune", "colours.onnx", "colours", "--output", "none.onnx", "--against", "dense", "--max-drop", 0, "--mode", "channel",
+        missed = ("prune", "colours.onnx", "colours", "--output", "none.onnx", "--judge-by", "model", "--max-drop", 0, "--mode", "channel",
                   *QUICK, "--search-seconds", 0.001, "--save-svg", "tried.svg",
                   "--resize", 64, "--crop", 64, "--mean", "0,0,0", "--std", "1,1,1")
         done = self.pipit(*missed, code=CHECK_FAILED)
@@ -175,7 +175,7 @@ class Prune(CommandTest):
         for i in range(2):
             self.write(f"checked/cat/{i}.bmp", (self.folder / f"images/cat/{i}.bmp").read_bytes())
             self.write_bmp(f"checked/frog/{i}.bmp", (i, 2 * i, 3))
-        prune = ("prune", MODEL, "images", "--output", "pruned.onnx", "--keep", 0.9, "--check", "checked", *QUICK)
+        prune = ("prune", MODEL, "images", "--output", "pruned.onnx", "--keep-ratio", 0.9, "--check", "checked", *QUICK)
         self.assertIn("2 of the 4 images of --check are among those", self.pipit_with_notes(*prune).stderr)
         self.write("images/cat/1.bmp", (self.folder / "images/cat/0.bmp").read_bytes())
         self.assertIn("images to check on is among those", self.pipit_with_notes(*prune[:-len(QUICK) - 2], *QUICK).stderr)
@@ -185,16 +185,16 @@ class Prune(CommandTest):
 
     def test_the_batch_stays_open(self):
         name = self.json("inspect", MODEL)["inputs"][0]["name"]
-        self.prune("--keep", 0.9, "--shape", f"{name}=1x3x32x32", *QUICK)
+        self.prune("--keep-ratio", 0.9, "--shape", f"{name}=1x3x32x32", *QUICK)
         self.assertEqual(self.json("inspect", "pruned.onnx", "--batch", 3)["inputs"][0]["shape"], [3, 3, 32, 32])
         # Of 9 images 8 fill batches.
-        self.assertEqual(self.prune("--keep", 0.9, "--shape", f"{name}=2x3x32x32", *QUICK)["calibration_images"], 8)
+        self.assertEqual(self.prune("--keep-ratio", 0.9, "--shape", f"{name}=2x3x32x32", *QUICK)["calibration_images"], 8)
         self.assertEqual(self.json("inspect", "pruned.onnx")["inputs"][0]["shape"], [2, 3, 32, 32])
 
     def test_int8_is_pruned_calibrated_and_written(self):
         for i in range(6):
             self.write(f"checked/cat/{i}.bmp", (self.folder / f"images/cat/{i}.bmp").read_bytes())
-        result = self.prune("--precision", "int8", "--keep", 0.5, "--check", "checked")
+        result = self.prune("--precision", "int8", "--keep-ratio", 0.5, "--check", "checked")
         self.assertEqual((result["precision"], result["group"]), ("int8", 4))
         self.assertGreaterEqual(result["int8_nodes"], 20)
         self.assertEqual(result["notes"], [])
@@ -213,17 +213,17 @@ class Prune(CommandTest):
         self.assertAlmostEqual(evaluated["top1"], result["unseen"]["top1"])
         dense = self.json("evaluate", MODEL, "checked", "--quiet")
         self.assertAlmostEqual(dense["top1"], result["unseen"]["base_top1"])
-        done = self.pipit_with_notes("prune", MODEL, "images", "--output", "x.onnx", "--keep", 0.5, "--precision", "int8",
+        done = self.pipit_with_notes("prune", MODEL, "images", "--output", "x.onnx", "--keep-ratio", 0.5, "--precision", "int8",
                                      "--mode", "channel")
         self.assertIn("in fp32      ", done.stdout)
         self.assertIn("few to calibrate on", done.stderr)
 
     def test_what_was_removed_stays_removed(self):
         kept = {}
-        for name, model, options in [("first", MODEL, ("--keep", 0.3)),
-                                     ("second", "first.onnx", ("--keep", 0.6)),
-                                     ("third", "first.onnx", ("--keep", 0.2, "--group", 4)),
-                                     ("channels", "first.onnx", ("--keep", 0.7, "--mode", "channel"))]:
+        for name, model, options in [("first", MODEL, ("--keep-ratio", 0.3)),
+                                     ("second", "first.onnx", ("--keep-ratio", 0.6)),
+                                     ("third", "first.onnx", ("--keep-ratio", 0.2, "--group", 4)),
+                                     ("channels", "first.onnx", ("--keep-ratio", 0.7, "--mode", "channel"))]:
             result = self.json("prune", model, "images", "--output", f"{name}.onnx", "--quiet", *QUICK, *options)
             kept[name] = {layer["name"]: layer["kept"] for layer in result["layers"]}
             before = result["zero_before"]["rows"]
@@ -233,17 +233,17 @@ class Prune(CommandTest):
         self.assertAlmostEqual(kept["second"][layer], 0.3, places=2)
         self.assertLess(kept["third"][layer], 0.21)
         self.assertLess(kept["channels"][layer], 0.3)
-        done = self.pipit("prune", "first.onnx", "images", "--output", "x.onnx", "--keep", 0.5, *QUICK)
+        done = self.pipit("prune", "first.onnx", "images", "--output", "x.onnx", "--keep-ratio", 0.5, *QUICK)
         self.assertIn("% of the weights were zero in whole rows, and stay so", done.stdout)
 
     def test_shares_are_those_of_the_weights(self):
         # 24 outputs are a panel of 16 and one of 8: with half of the groups of each, more than half may stay.
-        for layer in self.prune("--keep", 0.5, "--panel", 16)["layers"]:
+        for layer in self.prune("--keep-ratio", 0.5, "--panel", 16)["layers"]:
             if layer["error"] is not None and layer["kept"] < 0.99:
                 self.assertAlmostEqual(layer["kept"], 0.5, places=2, msg=layer)
 
     def test_every_output_its_own_weights(self):
-        kept = {layer["name"]: layer["kept"] for layer in self.prune("--keep", 0.25, "--panel", 1, *QUICK)["layers"]}
+        kept = {layer["name"]: layer["kept"] for layer in self.prune("--keep-ratio", 0.25, "--panel", 1, *QUICK)["layers"]}
         self.assertAlmostEqual(kept["/stages/stages.1/stages.1.1/conv1/Conv"], 0.25, places=2)
         # 16 outputs keep as many of 16 neighbouring channels.
         weights = onnx_model.initializers((self.folder / "pruned.onnx").read_bytes())
@@ -263,7 +263,7 @@ class Prune(CommandTest):
 
     def test_a_speedup_says_how_sure_it_is(self):
         # What is reached depends on the machine; what is said of it does not.
-        code = subprocess.run([PIPIT, "prune", MODEL, "images", "--output", "pruned.onnx", "--against", "dense",
+        code = subprocess.run([PIPIT, "prune", MODEL, "images", "--output", "pruned.onnx", "--judge-by", "model",
                                "--target-speedup", "1.2", "--search-seconds", "0.001", "--json", "--quiet", *QUICK], cwd=self.folder, capture_output=True,
                               text=True, timeout=600, check=False)
         self.assertIn(code.returncode, (OK, CHECK_FAILED), code.stderr)
@@ -288,7 +288,7 @@ class Prune(CommandTest):
         self.assertTrue((self.folder / "pruned.onnx").exists())
 
     def test_channels_leave_the_graph(self):
-        result = self.prune("--mode", "channel", "--keep", 0.5)
+        result = self.prune("--mode", "channel", "--keep-ratio", 0.5)
         self.assertEqual(result["mode"], "channel")
         for unused in ("group", "panel", "rows", "block"):
             self.assertNotIn(unused, result)
@@ -302,7 +302,7 @@ class Prune(CommandTest):
         stem = "/conv/Conv"
         self.assertEqual((layers[stem]["kept"], inspected[stem]["output"][1]), (1, 24))
         # Residual streams, too: from the stem to the classifier.
-        result = self.prune("--mode", "input", "--keep", 0.5, *QUICK)
+        result = self.prune("--mode", "input", "--keep-ratio", 0.5, *QUICK)
         inspected = {layer["name"]: layer for layer in self.json("inspect", "pruned.onnx", "--quiet")["layers"]}
         self.assertEqual((inspected[stem]["output"][1], inspected[outer]["output"][1]), (12, 40))
         self.assertEqual(inspected["/fc/Gemm"]["input"][1], 40)
@@ -311,60 +311,60 @@ class Prune(CommandTest):
         self.assertRegex("".join(result["notes"]), r"50 % of the channels stay, and 2\d % of the MACs")
         self.assertEqual(self.json("evaluate", "pruned.onnx", "images", "--quiet")["images"], 18)
         # Blocks of 16: of 24 and 80 channels, what is left is what the other blocks have.
-        self.assertEqual(self.prune("--mode", "block", "--keep", 0.6, *QUICK)["block"], 16)
+        self.assertEqual(self.prune("--mode", "block", "--keep-ratio", 0.6, *QUICK)["block"], 16)
         inspected = {layer["name"]: layer for layer in self.json("inspect", "pruned.onnx", "--quiet")["layers"]}
         self.assertEqual((inspected[stem]["output"][1], inspected[outer]["input"][1]), (24, 48))
         self.assertEqual(inspected["/stages/stages.0/stages.0.1/conv2/Conv"]["input"][1], 16)
-        coarse = self.prune("--mode", "block", "--block", 32, "--keep", 0.5, *QUICK)
+        coarse = self.prune("--mode", "block", "--block", 32, "--keep-ratio", 0.5, *QUICK)
         self.assertGreater(coarse["pruned"]["macs_kept"], 0.6)
         self.assertTrue(any("were asked for" in note for note in coarse["notes"]), coarse["notes"])
-        done = self.pipit("prune", MODEL, "images", "--mode", "channel", "--keep", 0.5, "--global", "--output", "x.onnx",
+        done = self.pipit("prune", MODEL, "images", "--mode", "channel", "--keep-ratio", 0.5, "--global", "--output", "x.onnx",
                           code=USAGE)
         self.assertIn("--global", done.stderr)
 
     def test_a_table_for_people(self):
-        done = self.pipit("prune", MODEL, "images", "--output", "pruned.onnx", "--keep", 0.8)
+        done = self.pipit("prune", MODEL, "images", "--output", "pruned.onnx", "--keep-ratio", 0.8)
         self.assertRegex(done.stdout, r"time  .*: [\d.]+ \[[\d.]+, [\d.]+\] times as fast \(95 % interval\)")
         self.assertIn("unseen       9 images: top-1", done.stdout)
         self.assertIn("written      pruned.onnx", done.stdout)
         self.assertIn("INT8 kernels leave out 4 neighbouring channels at a time", done.stdout)
-        self.assertIn("--group 4", "".join(self.prune("--keep", 0.8, *QUICK)["notes"]))
-        self.assertEqual(self.prune("--keep", 0.8, "--group", 4, *QUICK)["notes"], [])
-        self.assertEqual(self.prune("--keep", 0.8, "--mode", "channel", *QUICK)["notes"], [])
+        self.assertIn("--group 4", "".join(self.prune("--keep-ratio", 0.8, *QUICK)["notes"]))
+        self.assertEqual(self.prune("--keep-ratio", 0.8, "--group", 4, *QUICK)["notes"], [])
+        self.assertEqual(self.prune("--keep-ratio", 0.8, "--mode", "channel", *QUICK)["notes"], [])
         self.assertEqual(done.stderr, "")
 
     def test_usage(self):
         prune = ("prune", MODEL, "images")
         for arguments, message in [
-            (("--output", "x.onnx"), "one of --keep"),
-            (("--output", "x.onnx", "--keep", 0.5, "--max-drop", 1), "one of --keep"),
-            (("--output", "x.onnx", "--keep", 1.5), "above 0 and at most 1"),
-            (("--output", "x.onnx", "--keep", 0), "--keep"),
-            (("--output", "x.onnx", "--keep", "nan"), "--keep"),
+            (("--output", "x.onnx"), "one of --keep-ratio"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--max-drop", 1), "one of --keep-ratio"),
+            (("--output", "x.onnx", "--keep-ratio", 1.5), "above 0 and at most 1"),
+            (("--output", "x.onnx", "--keep-ratio", 0), "--keep-ratio"),
+            (("--output", "x.onnx", "--keep-ratio", "nan"), "--keep-ratio"),
             (("--output", "x.onnx", "--target-speedup", 1), "above 1"),
-            (("--output", "x.onnx", "--max-drop", 1, "--global"), "--keep"),
-            (("--keep", 0.5), "--output"),
-            (("--output", "x.onnx", "--keep", 0.5, "--group", 3), "--group"),
-            (("--output", "x.onnx", "--keep", 0.5, "--panel", 5), "--panel"),
-            (("--output", "x.onnx", "--keep", 0.5, "--panel", 1, "--group", 4), "--panel"),
-            (("--output", "x.onnx", "--keep", 0.5, "--panel", 1, "--precision", "int8"), "--panel"),
-            (("--output", "x.onnx", "--keep", 0.5, "--precision", "fp16"), "--precision"),
-            (("--output", "x.onnx", "--keep", 0.5, "--precision", "int8", "--plan", "plan.json"), "--plan"),
-            (("--output", "x.onnx", "--keep", 0.5, "--against", "dense", "--labels", "l.txt"), "--labels"),
-            (("--output", "x.onnx", "--keep", 0.5, "--check", "nowhere"), "--check"),
-            (("--output", "x.onnx", "--keep", 0.5, "--check", "./images"), "--check"),
-            (("--output", "x.onnx", "--keep", 0.5, "--mode", "block", "--block", 5), "--block"),
-            (("--output", "x.onnx", "--keep", 0.5, "--mode", "input", "--global"), "--global"),
-            (("--output", "x.onnx", "--keep", 0.5, "--mode", "channel", "--rows", "channel"), "--rows"),
-            (("--output", "x.onnx", "--keep", 0.5, "--mode", "input", "--rows", "auto"), "--rows"),
-            (("--output", "x.onnx", "--keep", 0.5, "--mode", "block", "--panel", 0), "--panel"),
+            (("--output", "x.onnx", "--max-drop", 1, "--global"), "--keep-ratio"),
+            (("--keep-ratio", 0.5), "--output"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--group", 3), "--group"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--panel", 5), "--panel"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--panel", 1, "--group", 4), "--panel"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--panel", 1, "--precision", "int8"), "--panel"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--precision", "fp16"), "--precision"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--precision", "int8", "--plan", "plan.json"), "--plan"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--judge-by", "model", "--labels", "l.txt"), "--labels"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--check", "nowhere"), "--check"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--check", "./images"), "--check"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--mode", "block", "--block", 5), "--block"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--mode", "input", "--global"), "--global"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--mode", "channel", "--rows", "channel"), "--rows"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--mode", "input", "--rows", "auto"), "--rows"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--mode", "block", "--panel", 0), "--panel"),
             (("--output", "x.onnx", "--max-drop", 1, "--mode", "channel", "--group", 1), "--group"),
-            (("--output", "x.onnx", "--keep", 0.5, "--block", 16), "--block: is for --mode block, not auto"),
-            (("--output", "x.onnx", "--keep", 0.5, "--search-seconds", 60), "--search-seconds"),
-            (("--output", "x.onnx", "--keep", 0.5, "--no-refit", "--ridge", 0.1, "--importance", "l1"), "--ridge"),
-            (("--output", "images/cat/0.bmp", "--keep", 0.5), "--output"),
-            (("--output", "x.onnx", "--save-svg", "x.onnx", "--keep", 0.5), "--save-svg"),
-            (("--output", "new.onnx", "--save-svg", "./new.onnx", "--keep", 0.5), "--save-svg"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--block", 16), "--block: is for --mode block, not auto"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--search-seconds", 60), "--search-seconds"),
+            (("--output", "x.onnx", "--keep-ratio", 0.5, "--no-refit", "--ridge", 0.1, "--importance", "l1"), "--ridge"),
+            (("--output", "images/cat/0.bmp", "--keep-ratio", 0.5), "--output"),
+            (("--output", "x.onnx", "--save-svg", "x.onnx", "--keep-ratio", 0.5), "--save-svg"),
+            (("--output", "new.onnx", "--save-svg", "./new.onnx", "--keep-ratio", 0.5), "--save-svg"),
         ]:
             done = self.pipit(*prune, *arguments, code=USAGE)
             self.assertIn(message, done.stderr, arguments)
@@ -372,22 +372,22 @@ class Prune(CommandTest):
 
     def test_what_cannot_be_pruned(self):
         self.write_bmp("one/cat/0.bmp", (1, 2, 3))
-        done = self.pipit("prune", MODEL, "one", "--output", "x.onnx", "--keep", 0.5, code=RUNTIME)
+        done = self.pipit("prune", MODEL, "one", "--output", "x.onnx", "--keep-ratio", 0.5, code=RUNTIME)
         self.assert_one_line_error(done, "too few images")
         self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--quiet")
         self.pipit("quantize", MODEL, "--plan", "plan.json", "--output", "int8.onnx")
-        done = self.pipit("prune", "int8.onnx", "images", "--output", "x.onnx", "--keep", 0.5, code=UNSUPPORTED)
+        done = self.pipit("prune", "int8.onnx", "images", "--output", "x.onnx", "--keep-ratio", 0.5, code=UNSUPPORTED)
         self.assert_one_line_error(done, "is quantized")
         self.write("images/cat/broken.png", "no image")
-        done = self.pipit("prune", MODEL, "images", "--output", "x.onnx", "--keep", 0.5, "--strict", code=RUNTIME)
+        done = self.pipit("prune", MODEL, "images", "--output", "x.onnx", "--keep-ratio", 0.5, "--strict", code=RUNTIME)
         self.assert_one_line_error(done, "broken.png")
         self.assertFalse((self.folder / "x.onnx").exists())
 
     def test_damaged_images_are_found_first(self):
         # That this model has no channels to remove is known once its groups are ordered.
         self.write("flatten.onnx", onnx_model.flatten())
-        prune = ("prune", "flatten.onnx", "images", "--mode", "channel", "--keep", 0.5, "--output", "x.onnx",
-                 "--against", "dense", "--crop", 2, "--resize", 2)
+        prune = ("prune", "flatten.onnx", "images", "--mode", "channel", "--keep-ratio", 0.5, "--output", "x.onnx",
+                 "--judge-by", "model", "--crop", 2, "--resize", 2)
         done = self.pipit(*prune, "--check", "images/cat", code=UNSUPPORTED)
         self.assertIn("no channels", done.stderr)
         self.write("damaged/0.bmp", (self.folder / "images/cat/0.bmp").read_bytes())

@@ -105,9 +105,9 @@ class Quantize(CommandTest):
         self.assertEqual({types[name] for name in plan["keep"]}, {"Conv"})
         self.assertEqual({types[name] for name in convolutions if name not in plan["keep"]}, {"QConv"})
         # The kernels in floating point are chosen by order in both, so that they round alike.
-        planned = self.json("inspect", MODEL, "--precision", "int8", "--plan", "plan.json", "--no-autotune",
+        planned = self.json("inspect", MODEL, "--precision", "int8", "--plan", "plan.json",
                             "--quiet")
-        self.assertEqual(planned["int8"]["macs"], self.json("inspect", "q.onnx", "--no-autotune")["int8"]["macs"])
+        self.assertEqual(planned["int8"]["macs"], self.json("inspect", "q.onnx")["int8"]["macs"])
 
     def test_profile_of_the_file(self):
         self.quantize()
@@ -124,7 +124,7 @@ class Quantize(CommandTest):
                  "calibrate the model that it was made from", UNSUPPORTED),
                 (("quantize", "q.onnx", "--plan", "plan.json", "--output", "r.onnx"), "quantize the model that it was", UNSUPPORTED),
                 (("tune", "q.onnx", "images", "--max-drop", 1, "--output", "r.json"), "tune the model that it was", UNSUPPORTED),
-                (("prune", "q.onnx", "images", "--keep", 0.5, "--output", "r.onnx"), "prune the model that it was", UNSUPPORTED),
+                (("prune", "q.onnx", "images", "--keep-ratio", 0.5, "--output", "r.onnx"), "prune the model that it was", UNSUPPORTED),
                 (("diff", "q.onnx", "images", "--plan", "plan.json"), "compare the model that it was", UNSUPPORTED),
                 (("inspect", "q.onnx", "--precision", "int8", "--plan", "plan.json"), "is quantized already", UNSUPPORTED),
                 (("inspect", "q.onnx", "--precision", "int8"), "is quantized already", UNSUPPORTED),

@@ -127,7 +127,7 @@ class QuantizedModels(CommandTest):
 
     def kernels(self, model):
         """Type and kernel of every layer that runs."""
-        layers = self.json("inspect", model, "--no-autotune")["layers"]
+        layers = self.json("inspect", model)["layers"]
         self.assertNotIn("reference", {layer["kernel"] for layer in layers})
         return sorted((layer["type"], layer["kernel"]) for layer in layers)
 

@@ -41,7 +41,7 @@ class RealModels(CommandTest):
             model = DATA / "models" / f"{name}.onnx"
             pixels = ("--resize", 256, "--crop", crop, "--interpolation", interpolation, "--mean", mean, "--std", std)
             self.pipit("calibrate", model, "calibration", "--output", "plan.json", "--quiet", *pixels)
-            planned = ("--precision", "int8", "--plan", "plan.json", "--no-autotune")
+            planned = ("--precision", "int8", "--plan", "plan.json")
 
             def answers(*arguments):
                 images = self.json("classify", *arguments, *photographs[1::16], "--topk", 1000)["images"]
@@ -52,10 +52,10 @@ class RealModels(CommandTest):
                 with self.subTest(name, activations=activations):
                     self.pipit("quantize", model, "--plan", "plan.json", "--output", "quantized.onnx", "--activations",
                                activations)
-                    written = self.json("inspect", "quantized.onnx", "--no-autotune")
+                    written = self.json("inspect", "quantized.onnx")
                     self.assertEqual(written["int8"], plan["int8"])
                     self.assertEqual(written["notes"], [])
-                    self.assertEqual(answers("quantized.onnx", "--no-autotune"), expected)
+                    self.assertEqual(answers("quantized.onnx"), expected)
 
     def test_the_kept_average_lowers_squeezenets_noise(self):
         model, images = DATA / "models/squeezenet1_1.onnx", DATA / "imagenet-samples"

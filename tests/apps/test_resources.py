@@ -44,7 +44,7 @@ class Resources(CommandTest):
                     (OK, "classify", "int8.onnx", "images/cat/0.bmp", "--threads", "3"),
                     (RUNTIME, "classify", MODEL, "damaged.jpg"), (RUNTIME, "inspect", "plan.json"),
                     (OK, "evaluate", MODEL, "images"), (OK, "diff", MODEL, "images", "--plan", "plan.json", "--limit", "2"),
-                    (OK, "prune", MODEL, "images", "--keep", "0.5", "--quiet", "--output", "pruned.onnx"),
+                    (OK, "prune", MODEL, "images", "--keep-ratio", "0.5", "--quiet", "--output", "pruned.onnx"),
                     (OK, "profile", MODEL, "--runs", "2", "--output", "page.html"), (OK, "--help"),
                     # A GPU's driver crashes below a sanitizer that is loaded before it.
                     *(() if self.has_gpu() else ((OK, "doctor"),))):

@@ -16,7 +16,7 @@ import xml.etree.ElementTree
 from command import MODEL, PIPIT, RUNTIME, UNSUPPORTED, USAGE, CommandTest, main
 
 LAYER = "1x16x9x9:24x3x3"
-SMALL = ("--layer", LAYER, "--keep", "1,0.5,0.25", "--panel", "16")
+SMALL = ("--layer", LAYER, "--keep-ratio", "1,0.5,0.25", "--panel", "16")
 # One convolution, whose rows are kept.
 POINT = ("sweep", "conv", "--n", "1", "--in", "4", "--out", "8", "--size", "8", "--kernel", "1", "--stride", "1", "--seconds", "0",
          "--results", "rows.jsonl")
@@ -116,7 +116,7 @@ class SweepSparsity(SweepTest):
         self.assertLess(took, 20, "nesting is refused where it begins")
 
     def test_layers_of_a_model(self):
-        result = self.json("sweep", "sparsity", MODEL, "--mode", "k-panel", "--keep", "0.5", "--seconds", "0",
+        result = self.json("sweep", "sparsity", MODEL, "--mode", "k-panel", "--keep-ratio", "0.5", "--seconds", "0",
                            "--importance", "l2", "--no-refit")
         rows = result["rows"]
         self.assertEqual(len({row["layer"] for row in rows}), len(rows))
@@ -132,12 +132,12 @@ class SweepSparsity(SweepTest):
         self.assert_one_line_error(self.pipit("sweep", "sparsity", "int8.onnx", code=UNSUPPORTED), "int8.onnx is quantized")
 
     def test_text(self):
-        text = self.pipit("sweep", "sparsity", "--layer", LAYER, "--mode", "k", "--keep", "1,0.5", "--seconds", "0").stdout
+        text = self.pipit("sweep", "sparsity", "--layer", LAYER, "--mode", "k", "--keep-ratio", "1,0.5", "--seconds", "0").stdout
         self.assertRegex(text, rf"(?m)^{LAYER}  fp32 +k +0\.50 ")
         self.assertEqual(len(text.splitlines()), 3)
 
     def test_fits_its_terminal(self):
-        command = ("sweep", "sparsity", "--layer", "1x16x9x9:24x3x3", "--keep", "1,0.5", "--mode", "k,channel", "--seconds", "0.01")
+        command = ("sweep", "sparsity", "--layer", "1x16x9x9:24x3x3", "--keep-ratio", "1,0.5", "--mode", "k,channel", "--seconds", "0.01")
         lines = self.on_a_terminal(80, *command).splitlines()
         self.assertLessEqual(max(map(len, lines)), 80)
         self.assertEqual(lines[0].split(), "layer precision mode keep ms x dense rel. L2 refit L2".split())
@@ -147,7 +147,7 @@ class SweepSparsity(SweepTest):
         for spec in ("1x16x9x9", "1x16x9:24x3x3", "1x16x9x9:24x3x3:q2", "1x16x9x9:24x3x3:s0", "1x16x9x9:24x3x3:",
                      "0x16x9x9:24x3x3", "99999x99999x99x99:24x3x3", ""):
             self.assert_one_line_error(self.pipit("sweep", "sparsity", "--layer", spec, code=USAGE), "--layer", spec)
-        for arguments in (("--resume",), ("--keep", "0.01"), ("--keep", "nan"), ("--seconds", "nan"), ("--keep", "2"), ("--mode", "rows"), ("--panel", "7"),
+        for arguments in (("--resume",), ("--keep-ratio", "0.01"), ("--keep-ratio", "nan"), ("--seconds", "nan"), ("--keep-ratio", "2"), ("--mode", "rows"), ("--panel", "7"),
                           (MODEL, "--layer", LAYER)):
             self.assert_one_line_error(self.pipit("sweep", "sparsity", *arguments, code=USAGE), arguments[0]
                                        if arguments[0] != MODEL else "--layer")

@@ -57,7 +57,7 @@ class SweepReports(BrowserTest):
     def test_sweep_of_pruned_layers(self):
         layers = ("1x16x9x9:24x3x3", "1x16x8x8:16x1x1")
         self.pipit("sweep", "sparsity", *(word for layer in layers for word in ("--layer", layer)), "--mode", "k,channel",
-                   "--keep", "1,0.5,0.25", "--precision", "fp32,int8", "--seconds", "0", "--output", "s.html", "--output", "s.json")
+                   "--keep-ratio", "1,0.5,0.25", "--precision", "fp32,int8", "--seconds", "0", "--output", "s.html", "--output", "s.json")
         document = json.loads((self.folder / "s.json").read_text())
         page = (self.folder / "s.html").read_text()
         for row in document["rows"]:

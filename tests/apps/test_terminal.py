@@ -10,7 +10,7 @@ from command import MODEL, NESTED_SUBCOMMANDS, OTHER_SUBCOMMANDS, RUNTIME, SUBCO
 COLUMNS = 80
 LONG = "/a/name/that/no/terminal/has/room/for/in/a/table/of/numbers"
 SWEEPS = {"conv": ("--n", "1", "--in", "8", "--out", "8", "--size", "9", "--kernel", "1,3", "--seconds", "0", "--backend", "auto,depthwise"),
-          "sparsity": ("--layer", "1x16x9x9:24x3x3", "--mode", "k,channel", "--keep", "1,0.5", "--seconds", "0")}
+          "sparsity": ("--layer", "1x16x9x9:24x3x3", "--mode", "k,channel", "--keep-ratio", "1,0.5", "--seconds", "0")}
 
 
 class Terminal(CommandTest):
@@ -60,7 +60,7 @@ class Terminal(CommandTest):
             "annotate": [(model, "--preset", "torchvision", "--output", "a.onnx")],
             "diff": [(MODEL, "images", "--plan", plan), (MODEL, "images", "--plan", plan, "--fast")],
             "tune": [(MODEL, "images", "--max-drop", 100, "--output", "mixed.json", "--limit", 8)],
-            "prune": [(MODEL, "images", "--keep", 0.5, "--output", "p.onnx", "--precision", "int8")],
+            "prune": [(MODEL, "images", "--keep-ratio", 0.5, "--output", "p.onnx", "--precision", "int8")],
             "sweep": [(name, *options) for name, options in SWEEPS.items()],
             "compare": [("a.json", "b.json")],
             "models": [()],

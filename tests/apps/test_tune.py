@@ -41,7 +41,7 @@ class Tune(CommandTest):
         self.assert_one_line_error(done, "images/")
 
     def test_images_to_check_on_that_are_copies(self):
-        tune = ("tune", MODEL, "images", "--output", "mixed.json", "--max-drop", 100, "--against", "fp32")
+        tune = ("tune", MODEL, "images", "--output", "mixed.json", "--max-drop", 100, "--judge-by", "model")
         self.assertNotIn("are among those", self.pipit_with_notes(*tune).stderr)
         image = (self.folder / "images/cat/0.bmp").read_bytes()
         for name in CLASSES:
@@ -73,7 +73,7 @@ class Tune(CommandTest):
         self.assertEqual(len(circles), len(steps))
 
     def test_writes_a_plan_that_says_what_is_kept(self):
-        result = self.tune("--max-drop", 0, "--against", "fp32", "--confidence", 99, "--keep-as", "fp16")
+        result = self.tune("--max-drop", 0, "--judge-by", "model", "--confidence", 99, "--keep-as", "fp16")
         plan = json.loads((self.folder / "mixed.json").read_text())
         reasoned = plan["keep"].pop("/pool/GlobalAveragePool")  # from the start
         self.assertEqual((reasoned["precision"], result["keep_as"], result["sure"]), ("fp16", "fp16", True))
@@ -151,11 +151,11 @@ class Tune(CommandTest):
         refused(MODEL, "nowhere", "--max-drop", 1, code=RUNTIME, words=["nowhere"])
         for i in range(3):
             self.write_bmp(f"plain/{i}.bmp", (1, 2, 3))
-        refused(MODEL, "plain", "--max-drop", 1, code=RUNTIME, words=["--against fp32"])
+        refused(MODEL, "plain", "--max-drop", 1, code=RUNTIME, words=["--judge-by model"])
         self.pipit("calibrate", MODEL, "images", "--output", "plan.json", "--quiet")
         self.pipit("quantize", MODEL, "--plan", "plan.json", "--output", "int8.onnx", "--quiet")
         refused("int8.onnx", "images", "--max-drop", 1, code=UNSUPPORTED, words=["int8.onnx is quantized already"])
-        refused(MODEL, "images/cat/0.bmp", "--max-drop", 1, "--against", "fp32", code=RUNTIME, words=["too few"])
+        refused(MODEL, "images/cat/0.bmp", "--max-drop", 1, "--judge-by", "model", code=RUNTIME, words=["too few"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""--autotune, --no-autotune, --tuning-cache and --kernel."""
+"""--autotune, --tuning-cache and --kernel."""
 
 import json
 import os
@@ -37,7 +37,7 @@ class Tuning(CommandTest):
         return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
 
     def test_order(self):
-        for layer in self.layers("--no-autotune"):
+        for layer in self.layers():
             self.assertEqual(layer["chosen"], "order")
             self.assertNotIn("timed", layer)
         self.assertEqual(self.files(), {"model.onnx"})
@@ -45,7 +45,7 @@ class Tuning(CommandTest):
     def test_default_times_nothing_and_touches_no_file(self):
         default = self.layers(model=MODEL)
         self.assertEqual({layer["chosen"] for layer in default}, {"order"})
-        self.assertEqual(default, self.layers("--no-autotune", model=MODEL))
+        self.assertEqual(default, self.layers(model=MODEL))
         self.assertTrue(any(layer["kernel"].startswith("winograd") for layer in default))
         self.assertEqual(self.files(), {"model.onnx"})
         self.layers("--autotune")  # what the user's cache holds is for those who ask
@@ -55,10 +55,9 @@ class Tuning(CommandTest):
         measured = self.convolutions(self.layers("--autotune", "--tuning-cache", "times.json"))
         text = (self.folder / "times.json").read_text()
         other = self.write("other.onnx", pointwise_model(channels=24))
-        for options in ((), ("--no-autotune",)):
-            named = self.convolutions(self.layers(*options, "--tuning-cache", "times.json"))
-            self.assertEqual([layer["kernel"] for layer in named], [layer["kernel"] for layer in measured])
-            self.assertEqual({layer["chosen"] for layer in named}, {"cache"})
+        named = self.convolutions(self.layers("--tuning-cache", "times.json"))
+        self.assertEqual([layer["kernel"] for layer in named], [layer["kernel"] for layer in measured])
+        self.assertEqual({layer["chosen"] for layer in named}, {"cache"})
         unknown = self.layers("--tuning-cache", "times.json", model=other)
         self.assertEqual({layer["chosen"] for layer in unknown}, {"order"})
         self.assertEqual((self.folder / "times.json").read_text(), text)
@@ -182,7 +181,7 @@ class Tuning(CommandTest):
                               (("--kernel", "no-nonsense"), "im2col_gemm"),
                               (("--kernel", "no-"), "im2col_gemm"),
                               (("--kernel", "Convolution=tile"), "there is no layer type 'Convolution'"),
-                              (("--autotune", "--no-autotune"), "--no-autotune"),
+                              (("--no-autotune",), "--no-autotune"),
                               (("--tuning-cache",), "--tuning-cache")):
             with self.subTest(options):
                 self.assert_one_line_error(self.pipit("inspect", MODEL, *options, code=USAGE), name)

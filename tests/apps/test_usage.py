@@ -126,7 +126,7 @@ class UsageErrors(CommandTest):
                 (("calibrate", MODEL, "images", "--output", "p.json", "--export", "ncnn,onnx"), "--export"),
                 (("calibrate", MODEL, "images", "--output", "p.json", "--autotune"), "--autotune"),
                 (("diff", MODEL, "images", "--plan", "p.json", "--precision", "w4"), "diff takes no --precision;"),
-                (("prune", MODEL, "images", "--keep", "0.5", "--output", "p.onnx", "--device", "cuda"), "prune takes no --device;"),
+                (("prune", MODEL, "images", "--keep-ratio", "0.5", "--output", "p.onnx", "--device", "cuda"), "prune takes no --device;"),
                 (("verify", "tests", "--precision", "int8"), "--plan"),
                 (("evaluate", MODEL, "images", "--limit", "-1"), "--limit"),
                 (("evaluate", MODEL, "images", "--limit", "1.5"), "--limit"),
@@ -135,7 +135,7 @@ class UsageErrors(CommandTest):
                 (("verify", "tests", "--atol", "-1"), "--atol"),
                 (("calibrate", MODEL, "images", "--output", "p.json", "--labels", "l.txt"), "--labels"),
                 (("diff", MODEL, "images", "--plan", "p.json", "--labels", "l.txt"), "--labels"),
-                (("tune", MODEL, "images", "--max-drop", "1", "--output", "p.json", "--against", "fp32", "--labels",
+                (("tune", MODEL, "images", "--max-drop", "1", "--output", "p.json", "--judge-by", "model", "--labels",
                   "l.txt"), "--labels"),
                 (("inspect", MODEL, "--tuning-cache", "nowhere/cache.json"), "'nowhere'"),
                 (("inspect", MODEL, "--plan", ""), "--plan"),
@@ -172,7 +172,7 @@ class RuntimeErrors(CommandTest):
                             "annotate": ["--preset", "timm", "--output", "a.onnx"],
                             "diff": ["images", "--plan", "plan.json"],
                             "tune": ["images", "--max-drop", "1", "--output", "plan.json"],
-                            "prune": ["images", "--keep", "0.5", "--output", "pruned.onnx"]}.get(name, [])
+                            "prune": ["images", "--keep-ratio", "0.5", "--output", "pruned.onnx"]}.get(name, [])
                 done = self.pipit(name, "no-such-model.onnx", *operands, code=RUNTIME)
                 self.assert_one_line_error(done, "no-such-model.onnx")
                 self.assertEqual(done.stdout, "")
@@ -185,7 +185,7 @@ class RuntimeErrors(CommandTest):
             for arguments in (["inspect", name], ["bench", name], ["classify", name, "a.jpg"], ["classify", MODEL, name],
                               ["evaluate", MODEL, name], ["calibrate", name, ".", "--output", "p.json"],
                               ["tune", MODEL, name, "--max-drop", 1, "--output", "p.json"],
-                              ["prune", MODEL, name, "--keep", 0.5, "--output", "p.onnx"],
+                              ["prune", MODEL, name, "--keep-ratio", 0.5, "--output", "p.onnx"],
                               ["verify", name], ["compare", name, name],
                               ["annotate", name, "--preset", "cifar", "--output", "p.onnx"],
                               ["sweep", "conv", "--sample", 1, "--results", name, "--resume"],
@@ -276,12 +276,12 @@ class Terminal(CommandTest):
         for i in range(24):
             self.write_bmp(f"images/{('frog', 'ship', 'cat')[i % 3]}/{i}.bmp", (i * 37 % 256, i * 91 % 256, 9 * i))
         for name, arguments, stages in (
-                ("tune", ("tune", MODEL, "images", "--against", "fp32", "--max-drop", 100, "--output", "mixed.json"),
+                ("tune", ("tune", MODEL, "images", "--judge-by", "model", "--max-drop", 100, "--output", "mixed.json"),
                  ("calibrating", "judging layers", "mixing precisions", "checking")),
                 ("diff", ("diff", MODEL, "images", "--plan", "mixed.json"), ("comparing", "layer by layer")),
-                ("prune", ("prune", MODEL, "images", "--against", "dense", "--keep", 0.5, "--output", "p.onnx"),
+                ("prune", ("prune", MODEL, "images", "--judge-by", "model", "--keep-ratio", 0.5, "--output", "p.onnx"),
                  ("the dense model", "ordering groups", "fitting weights", "checking")),
-                ("prune", ("prune", MODEL, "images", "--against", "dense", "--target-speedup", 1.1, "--search-seconds", 0.1, "--output", "p.onnx"),
+                ("prune", ("prune", MODEL, "images", "--judge-by", "model", "--target-speedup", 1.1, "--search-seconds", 0.1, "--output", "p.onnx"),
                  ("ordering groups", "timing candidates", "measuring selections", "fitting weights", "checking")),
                 ("profile", ("profile", MODEL, "--threads", "1,2", "--runs", 3), ("1 thread", "2 threads")),
                 ("ceilings", ("ceilings", "--threads", 1), ("measuring",))):

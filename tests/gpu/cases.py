@@ -23,7 +23,7 @@ ENDS = {0: "passed", 3: "refused"}  # of a model that is run once
 HALVES = ("--precision", "fp16", "--norm", "0.02")
 # Single numbers near 0 say little after several layers; quantized graphs round ties of small numbers either way.
 OPERATORS = {"floats": ("--norm", "1e-4"), "int8": ("--norm", "0.2")}
-RUN_ONCE = "--runs 1 --warmup 1 --no-autotune --quiet --json".split()
+RUN_ONCE = "--runs 1 --warmup 1 --quiet --json".split()
 
 
 def node_tests(run, temporary: str) -> pathlib.Path | None:

@@ -79,7 +79,7 @@ class Recorder:
         cache = self.folder / f"{model.stem}-{precision}-{batch}.tuning.json"
         profile = ["profile", model, "--device", "cuda", "--precision", precision, *options, "--batch", batch, "--json",
                    "--quiet", "--runs", 20, "--warmup", 5]
-        rule = self.run(gpu, *profile, "--no-autotune")
+        rule = self.run(gpu, *profile)
         if isinstance(rule, str):
             return row | {"problem": rule}
         row["rule"] = {"graph_ms": rule["graph_ms"], "steps": steps_of(rule)}
@@ -93,7 +93,7 @@ class Recorder:
         row["fused"] = {}
         grouped = not self.a.grouped or model.stem in self.a.grouped.split(",")
         for kernel in self.a.groups.split(",") if grouped else []:
-            done = self.run(gpu, *profile, "--no-autotune", "--kernel", kernel)
+            done = self.run(gpu, *profile, "--kernel", kernel)
             if not isinstance(done, str) and (found := steps_of(done, kernel)):
                 row["fused"][kernel] = {"graph_ms": done["graph_ms"], "steps": found}
         return row
