@@ -45,7 +45,7 @@ class Removals(Recorder):
                     return row | {"problem": f"calibrate: {done}"}
             options = ["--plan", plan]
         profile = ["profile", model, "--device", "cuda", "--precision", precision, *options, "--batch", batch, "--json",
-                   "--quiet", "--no-autotune", "--runs", 20, "--warmup", 5]
+                   "--quiet", "--runs", 20, "--warmup", 5]
         first = self.run(gpu, *profile)
         if isinstance(first, str):
             return row | {"problem": first}
