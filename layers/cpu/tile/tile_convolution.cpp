@@ -365,7 +365,7 @@ bool TileConvolution::computes_pieces(const Geometry& geometry) {
          !input_of(geometry).copied();
 }
 
-bool TileConvolution::writes_rows_apart(const Geometry& geometry) {
+bool TileConvolution::writes_strided_rows(const Geometry& geometry) {
   return depth_to_space(geometry) == nullptr;
 }
 

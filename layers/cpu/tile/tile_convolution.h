@@ -97,7 +97,7 @@ class TileConvolution {
   static bool fuses_depth_to_space(const Geometry& geometry, const NodeSpec& next);
   /// One group, f32 or halves that are multiplied as they are, no residual, an input that tiles read where it lies.
   static bool computes_pieces(const Geometry& geometry);
-  static bool writes_rows_apart(const Geometry& geometry);
+  static bool writes_strided_rows(const Geometry& geometry);
   /// No pixel is computed twice, then.
   static bool overwrites_residual(const Geometry& geometry);
 

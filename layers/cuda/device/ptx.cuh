@@ -47,7 +47,7 @@ __device__ __forceinline__ void keep_in_register(int& value) {
 /// Lets the next kernel of the stream start its preparations once every block of this one has come here. In front of
 /// wait_for_previous_kernel() in kernels of a microsecond, which the next one's launch would outlast; behind it in
 /// those of tiles, so that at most one kernel waits beside the one that runs, and its blocks do not take room that
-/// those of the next one need (Kernel::settles).
+/// those of the next one need (Kernel::orders_prior_writes).
 __device__ __forceinline__ void release_next_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\n");

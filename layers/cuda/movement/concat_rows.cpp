@@ -165,7 +165,7 @@ class ConcatRows final : public Kernel {
 void register_cuda_concat_rows(Registry& registry) {
   Candidate candidate{"rows", cuda::refuse_unless_joins_rows,
                       [](const NodeSpec& spec) { return std::make_unique<ConcatRows>(spec); }};
-  candidate.fuses_epilogue = fuses_epilogue;
+  candidate.fusions.epilogue = fuses_epilogue;
   registry.add(Concat::kType, DeviceKind::cuda, std::move(candidate));
 }
 

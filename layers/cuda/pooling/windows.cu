@@ -227,7 +227,7 @@ void register_cuda_pool(Registry& registry) {
                       return std::unique_ptr<Kernel>(std::make_unique<GlobalAverageKernel>(spec));
                     }};
   average.estimate = streaming(refuse_global_average);
-  average.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+  average.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return spec.fusion.followers.empty() && next.layer.type() == Quantize::kType;
   };
   registry.add(Pool::kType, DeviceKind::cuda, std::move(average));

@@ -48,7 +48,7 @@ class BasicBlock final : public Kernel {
   explicit BasicBlock(const NodeSpec& spec)
       : BasicBlock(Block::of(spec, spec.fusion.chain).value(), spec.gpu) {}
 
-  bool settles() const override { return true; }
+  bool orders_prior_writes() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return weights_.bytes() + constants_.bytes(); }
 

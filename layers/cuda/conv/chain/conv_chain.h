@@ -72,9 +72,9 @@ void register_chain(Registry& registry, std::string_view type, const std::string
                     bool reads_outside = false) {
   Candidate candidate{name, [](const NodeSpec&) { return Refusal("runs several layers together only"); },
                       [](const NodeSpec& spec) { return std::make_unique<K>(spec); }};
-  candidate.fuses_chain = takes;
-  candidate.chain_pays = pays;
-  candidate.chain_reads_outside = reads_outside;
+  candidate.fusions.chain = takes;
+  candidate.fusions.chain_pays = pays;
+  candidate.fusions.chain_reads_outside = reads_outside;
   registry.add(type, DeviceKind::cuda, std::move(candidate));
 }
 /// Of Conv and QConv.

@@ -140,7 +140,7 @@ void register_cuda_conv_depthwise_quads(Registry& registry) {
     if (refuse_depthwise_quads(spec)) return std::nullopt;
     return cuda::estimate_of("depthwise_quads f16", cuda::plain_terms(spec, attributes_of(spec).window));
   };
-  candidate.fuses_epilogue = cuda::fuses_function;
+  candidate.fusions.epilogue = cuda::fuses_function;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
@@ -251,7 +251,7 @@ void register_cuda_qconv_depthwise_quads(Registry& registry) {
     return cuda::estimate_of("depthwise_quads i8",
                              cuda::plain_terms(spec, attributes_of_int8(spec).conv.window));
   };
-  candidate.fuses_epilogue = cuda::fuses_table;
+  candidate.fusions.epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 

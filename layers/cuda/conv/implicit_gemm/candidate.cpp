@@ -97,7 +97,7 @@ class ImplicitGemm final : public Kernel {
   std::size_t scratch_bytes() const override {
     return copies_ ? static_cast<std::size_t>(pixels() * shape_.in_c) * sizeof(Half) : 0;
   }
-  bool settles() const override { return true; }
+  bool orders_prior_writes() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes() + depth_.bytes(); }
   double kept_share() const override { return kept_share_; }
@@ -161,7 +161,7 @@ void register_cuda_conv_implicit_gemm(Registry& registry) {
                       variant_names};
   candidate.estimate = estimate;
   candidate.kept_share = [](const NodeSpec& spec) { return cuda::kept_share(spec, shape_of(spec)); };
-  candidate.fuses_epilogue = fuses_epilogue;
+  candidate.fusions.epilogue = fuses_epilogue;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
@@ -212,7 +212,7 @@ class QImplicitGemm final : public Kernel {
   std::size_t scratch_bytes() const override {
     return copies_ ? static_cast<std::size_t>(pixels() * shape_.in_c * 2) : 0;
   }
-  bool settles() const override { return true; }
+  bool orders_prior_writes() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return operands_.bytes() + blocks_.bytes(); }
   double kept_share() const override { return depth_.share(variant_.tile.columns); }
@@ -267,7 +267,7 @@ void register_cuda_qconv_implicit_gemm(Registry& registry) {
   candidate.kept_share = [](const NodeSpec& spec) {
     return cuda::kept_share(spec, cuda::qconv_gemm_shape(spec));
   };
-  candidate.fuses_epilogue = fuses_epilogue_int8;
+  candidate.fusions.epilogue = fuses_epilogue_int8;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 

@@ -195,7 +195,7 @@ void register_cuda_qconv_narrow(Registry& registry) {
   Candidate candidate{"narrow_gemm", refuse,
                       [](const NodeSpec& spec) { return std::make_unique<QNarrowGemm>(spec); }};
   candidate.estimate = estimate;
-  candidate.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+  candidate.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return !spec.has_input(3) && cuda::fuses_table(spec, next);
   };
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));

@@ -165,7 +165,7 @@ void register_cuda_qconv_pipelined(Registry& registry) {
                       [](const NodeSpec& spec) { return std::make_unique<PipelinedGemm>(spec); },
                       variant_names};
   candidate.estimate = estimate;
-  candidate.fuses_epilogue = cuda::fuses_table;
+  candidate.fusions.epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 

@@ -127,7 +127,7 @@ class PooledStem final : public Kernel {
     pack(conv);
     PIPIT_CUDA(cuda::prepare_pooled_stem(cuda::is_int8_conv(conv), shape.from_bytes));
   }
-  bool settles() const override { return true; }
+  bool orders_prior_writes() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return weights_.bytes() + constants_.bytes() + table_.bytes(); }
 

@@ -327,7 +327,7 @@ void register_cuda_conv_resident(Registry& registry) {
     return cuda::resident_estimate(spec, shape_of(spec));
   };
   candidate.kept_share = [](const NodeSpec& spec) { return cuda::resident_kept_share(spec, shape_of(spec)); };
-  candidate.fuses_epilogue = cuda::fuses_function;
+  candidate.fusions.epilogue = cuda::fuses_function;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
@@ -401,7 +401,7 @@ void register_cuda_qconv_resident(Registry& registry) {
   candidate.kept_share = [](const NodeSpec& spec) {
     return cuda::resident_kept_share(spec, shape_of_int8(spec));
   };
-  candidate.fuses_epilogue = cuda::fuses_table;
+  candidate.fusions.epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 

@@ -102,7 +102,7 @@ Refusal refuse(const NodeSpec& spec) {
 class SpreadGemm final : public Kernel {
  public:
   explicit SpreadGemm(const NodeSpec& spec) : SpreadGemm(spec, shape_of(spec)) {}
-  bool settles() const override { return true; }
+  bool orders_prior_writes() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return constants_.bytes(); }
 
@@ -138,7 +138,7 @@ void register_cuda_conv_spread(Registry& registry) {
     if (refuse(spec)) return std::nullopt;
     return cuda::spread_estimate(spec, shape_of(spec));
   };
-  candidate.fuses_epilogue = cuda::fuses_function;
+  candidate.fusions.epilogue = cuda::fuses_function;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
@@ -167,7 +167,7 @@ Refusal refuse_int8(const NodeSpec& spec) {
 class QSpreadGemm final : public Kernel {
  public:
   explicit QSpreadGemm(const NodeSpec& spec) : QSpreadGemm(spec, shape_of_int8(spec)) {}
-  bool settles() const override { return true; }
+  bool orders_prior_writes() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return operands_.bytes(); }
 
@@ -213,7 +213,7 @@ void register_cuda_qconv_spread(Registry& registry) {
     if (refuse_int8(spec)) return std::nullopt;
     return cuda::spread_estimate(spec, shape_of_int8(spec));
   };
-  candidate.fuses_epilogue = cuda::fuses_table;
+  candidate.fusions.epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 

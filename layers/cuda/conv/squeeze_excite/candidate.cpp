@@ -153,7 +153,7 @@ class SqueezeExcite final : public Kernel {
     args_.weights = weights_.as<const std::byte>();
     PIPIT_CUDA(cuda::prepare_squeeze_excite(shape.element_bytes));
   }
-  bool settles() const override { return true; }
+  bool orders_prior_writes() const override { return true; }
   std::size_t packed_bytes() const override { return weights_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,

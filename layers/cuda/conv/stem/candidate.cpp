@@ -222,7 +222,7 @@ void register_cuda_conv_stem(Registry& registry) {
     if (refuse_stem(spec)) return std::nullopt;
     return cuda::stem_estimate(spec, attributes_of(spec));
   };
-  candidate.fuses_epilogue = cuda::fuses_function;
+  candidate.fusions.epilogue = cuda::fuses_function;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
@@ -313,7 +313,7 @@ void register_cuda_qconv_stem(Registry& registry) {
     if (refuse_stem_int8(spec)) return std::nullopt;
     return cuda::stem_estimate(spec, attributes_of_int8(spec).conv);
   };
-  candidate.fuses_epilogue = cuda::fuses_table;
+  candidate.fusions.epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
