@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "layers/cuda/conv/implicit_gemm/average.cuh"
-#include "layers/cuda/conv/implicit_gemm/kernel.cuh"
+#include "layers/cuda/conv/implicit_gemm/instance.cuh"
 
 namespace pipit::cuda {
 

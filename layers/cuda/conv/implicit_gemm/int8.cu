@@ -2,7 +2,7 @@
 #include <array>
 
 #include "layers/cuda/conv/gemm_epilogue.cuh"
-#include "layers/cuda/conv/implicit_gemm/kernel.cuh"
+#include "layers/cuda/conv/implicit_gemm/instance.cuh"
 
 namespace pipit::cuda {
 
