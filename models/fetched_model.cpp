@@ -39,7 +39,7 @@ Preprocess preprocessing(int side) {
 // Metadata of files that are fetched: the model's name and the hash of all bytes before this entry, the file's last.
 constexpr std::string_view kSealKey = "pipit.fetched";
 // Far above the largest model.
-constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;
 
 // What is put behind these bytes: fields of a message one behind the other add up.
 std::string seal(std::string_view onnx, std::string_view name) {
@@ -136,7 +136,7 @@ FetchedFile read_fetched_model(std::string_view name, const std::filesystem::pat
   }
   FetchedFile result;
   try {
-    result.content = read_file(file, kMostBytes);
+    result.content = read_file(file, kMaxBytes);
   } catch (const Error& e) {
     return {FetchedState::broken, e.what(), {}};
   }

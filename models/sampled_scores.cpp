@@ -18,10 +18,10 @@ namespace pipit {
 
 namespace {
 
-constexpr std::int64_t kMostElements = 1 << 18;  // that a run computes
+constexpr std::int64_t kMaxElements = 1 << 18;  // that a run computes
 constexpr std::int64_t kElementsOfAll = 1 << 19;
-constexpr std::size_t kMostNodes = 64;
-constexpr std::int64_t kFewestRuns = 4, kMostRuns = 24;
+constexpr std::size_t kMaxNodes = 64;
+constexpr std::int64_t kFewestRuns = 4, kMaxRuns = 24;
 
 bool is_real(DType type) {
   return type == DType::f32 || type == DType::f64 || type == DType::f16;
@@ -38,7 +38,7 @@ class TailSampler {
     find_tail();
     if (tail_.empty()) return;
     const std::int64_t runs =
-        std::clamp(kElementsOfAll / std::max<std::int64_t>(elements_, 1), kFewestRuns, kMostRuns);
+        std::clamp(kElementsOfAll / std::max<std::int64_t>(elements_, 1), kFewestRuns, kMaxRuns);
     for (std::int64_t i = 0; i < runs; ++i) {
       constexpr std::array kScales{0.5, 2.0, 8.0, 32.0};
       make_up(kScales[static_cast<std::size_t>(i) % kScales.size()]);
@@ -85,11 +85,11 @@ class TailSampler {
       for (const ValueId id : ids) {
         if (id == kNoValue) continue;
         const std::int64_t more = value(id).desc.shape.elements();
-        if (more > kMostElements - all) return false;
+        if (more > kMaxElements - all) return false;
         all += more;
       }
     }
-    if (tail_.size() == kMostNodes) return false;
+    if (tail_.size() == kMaxNodes) return false;
     elements_ = all;
     return true;
   }

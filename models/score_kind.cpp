@@ -17,7 +17,7 @@
 #include "layers/ops/slicing.h"
 #include "layers/ops/softmax.h"
 #include "layers/ops/unary.h"
-#include "layers/passes/moves_elements.h"
+#include "layers/passes/rewriter.h"
 #include "models/sampled_scores.h"
 
 namespace pipit {
@@ -27,7 +27,7 @@ namespace {
 constexpr std::array kKinds{ScoreKind::logits, ScoreKind::softmax, ScoreKind::log_softmax, ScoreKind::sigmoid,
                             ScoreKind::sigmoid_logits};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr std::int64_t kMostConstants = 1 << 16;  // elements of a constant whose bounds are looked for
+constexpr std::int64_t kMaxConstants = 1 << 16;  // elements of a constant whose bounds are looked for
 constexpr double kClose =
     1e-3;  // what a clip may take away (a guard before a logarithm) and the sum still stands
 
@@ -53,7 +53,7 @@ struct Facts {
   // How many groups there are in a sample, of which each adds up to 1, as far as the total tells; 0: none.
   int groups() const {
     const double whole = range.low >= 0 && total ? std::round(*total) : 0;
-    const bool can_be = whole == 1 || (whole > 1 && whole <= kMostConstants && range.high <= 1);
+    const bool can_be = whole == 1 || (whole > 1 && whole <= kMaxConstants && range.high <= 1);
     return can_be && std::abs(*total - whole) < 1e-5 * whole ? static_cast<int>(whole) : 0;
   }
 };
@@ -99,8 +99,7 @@ class FactFinder {
     const Value& value = graph_.value(id);
     if (value.constant == nullptr) return facts_[index(id)];
     Facts facts;
-    if (value.desc.dtype != DType::f32 || value.desc.elements() == 0 ||
-        value.desc.elements() > kMostConstants)
+    if (value.desc.dtype != DType::f32 || value.desc.elements() == 0 || value.desc.elements() > kMaxConstants)
       return facts;
     const auto [low, high] = std::ranges::minmax(value.constant->values<float>());
     facts.range = Range{low, high}.checked();
@@ -122,8 +121,8 @@ class FactFinder {
     if (layer_if<Quantize>(node) || layer_if<Dequantize>(node) || layer_if<ToLayout>(node))
       return of(node.inputs[0]);
     if (layer_if<Cast>(node)) return of_cast(node);
-    if (rearranges(node) || layer_if<Expand>(node) || layer_if<Tile>(node) || layer_if<Gather>(node))
-      return moved(node);
+    const Movement movement = node.layer->traits().movement;
+    if (movement == Movement::rearranged || movement == Movement::repeated) return moved(node);
     return {};
   }
 

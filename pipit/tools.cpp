@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "compile/mixed_model.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
@@ -23,7 +24,6 @@
 #include "pipit/detail/step_info.h"
 #include "quant/kept_layers.h"
 #include "quant/layer_difference.h"
-#include "quant/mixed_model.h"
 
 namespace pipit::tools {
 

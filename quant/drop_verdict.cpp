@@ -10,7 +10,7 @@ namespace pipit {
 
 namespace {
 
-constexpr std::int64_t kMostImages = std::int64_t{1} << 30;
+constexpr std::int64_t kMaxImages = std::int64_t{1} << 30;
 
 // The fewest images at which the same shares of answers would be within the limit for certain; 0 for more than there
 // are anywhere.
@@ -23,8 +23,8 @@ std::int64_t images_to_prove(const PairedAnswers& answers, double limit, double 
   };
   std::int64_t low = answers.images;
   std::int64_t high = 2 * low;
-  while (high < kMostImages && !proves(high)) high *= 2;
-  if (high >= kMostImages) return 0;
+  while (high < kMaxImages && !proves(high)) high *= 2;
+  if (high >= kMaxImages) return 0;
   while (low + 1 < high) {
     const std::int64_t middle = low + (high - low) / 2;
     (proves(middle) ? high : low) = middle;

@@ -14,18 +14,18 @@ namespace pipit {
 
 namespace {
 
-constexpr std::int64_t kMostDepth = 60'000;
-constexpr std::int64_t kLeastGroup = 4;
+constexpr std::int64_t kMaxDepth = 60'000;
+constexpr std::int64_t kMinGroup = 4;
 
 bool is_taken(const Graph& graph, const Node& node) {
   if (!has_constant_weights(graph, node)) return false;
   const Shape& weights = graph.value(node.inputs[1]).desc.shape;
   if (const auto* conv = layer_if<Conv>(node)) {
-    return weights.elements() / weights[0] < kMostDepth &&
-           (conv->attributes().groups == 1 || weights[1] >= kLeastGroup);
+    return weights.elements() / weights[0] < kMaxDepth &&
+           (conv->attributes().groups == 1 || weights[1] >= kMinGroup);
   }
   const auto* gemm = layer_if<Gemm>(node);
-  return weights[gemm != nullptr && gemm->attributes().transpose_b ? 1 : 0] < kMostDepth &&
+  return weights[gemm != nullptr && gemm->attributes().transpose_b ? 1 : 0] < kMaxDepth &&
          graph.value(node.inputs[0]).desc.shape.rank() >= 2;
 }
 

@@ -13,10 +13,10 @@ namespace pipit {
 
 namespace {
 
-constexpr int kMostRounds = 50;
+constexpr int kMaxRounds = 50;
 constexpr double kSettled = 1e-3;  // relative change of a factor in one round
 // Beyond this a channel is dead in one of the two layers, and all factors stay far from overflow.
-constexpr double kMostFactor = 1 << 20;
+constexpr double kMaxFactor = 1 << 20;
 
 struct Pair {
   std::size_t first = 0;  // nodes
@@ -110,7 +110,7 @@ std::vector<QuantizationPlan::Equalized> equalization(const Graph& fused) {
   std::vector<std::vector<double>> total;
   for (const Pair& pair : pairs) total.emplace_back(weights.at(pair.first).outputs(), 1.0);
   double change = 1;
-  for (int round = 0; round < kMostRounds && change > kSettled; ++round) {
+  for (int round = 0; round < kMaxRounds && change > kSettled; ++round) {
     change = 0;
     for (std::size_t p = 0; p < pairs.size(); ++p) {
       Weights& first = weights.at(pairs[p].first);
@@ -120,8 +120,7 @@ std::vector<QuantizationPlan::Equalized> equalization(const Graph& fused) {
       std::vector<double> factors(r1.size(), 1.0);
       for (std::size_t c = 0; c < factors.size(); ++c) {
         if (!(r1[c] > 0) || !(r2[c] > 0) || !std::isfinite(r1[c]) || !std::isfinite(r2[c])) continue;
-        const double wanted =
-            std::clamp(total[p][c] * std::sqrt(r1[c] / r2[c]), 1 / kMostFactor, kMostFactor);
+        const double wanted = std::clamp(total[p][c] * std::sqrt(r1[c] / r2[c]), 1 / kMaxFactor, kMaxFactor);
         factors[c] = wanted / total[p][c];
         total[p][c] = wanted;
         change = std::max(change, std::abs(factors[c] - 1));

@@ -16,7 +16,7 @@ constexpr int kBins = 2 * Histogram::kSide;
 constexpr int kFinest = -100;
 constexpr std::int64_t kChunk = 1 << 16;
 // Sums of two stay within 64 bits.
-constexpr std::uint64_t kMostCounts = std::uint64_t{1} << 62;
+constexpr std::uint64_t kMaxCounts = std::uint64_t{1} << 62;
 
 struct Range {
   float min = std::numeric_limits<float>::infinity();
@@ -109,7 +109,7 @@ void Histogram::add(std::span<const float> values, ThreadPool& pool) {
 
 void Histogram::merge(const Histogram& other) {
   if (other.count_ == 0) return;
-  if (count_ > kMostCounts || other.count_ > kMostCounts) fail("a histogram's counts overflow");
+  if (count_ > kMaxCounts || other.count_ > kMaxCounts) fail("a histogram's counts overflow");
   min_ = count_ == 0 ? other.min_ : std::min(min_, other.min_);
   max_ = count_ == 0 ? other.max_ : std::max(max_, other.max_);
   count_ += other.count_;
@@ -195,7 +195,7 @@ Histogram Histogram::from_state(const State& state) {
       std::uint64_t& bin = h.bins_[static_cast<std::size_t>(run.first + kSide) + i];
       if (bin != 0) fail("a histogram's bin {} is counted twice", run.first + static_cast<int>(i));
       bin = run.counts[i];
-      if (bin > kMostCounts || h.count_ > kMostCounts) fail("a histogram's counts overflow");
+      if (bin > kMaxCounts || h.count_ > kMaxCounts) fail("a histogram's counts overflow");
       h.count_ += bin;
     }
   }

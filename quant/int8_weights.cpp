@@ -12,9 +12,9 @@ namespace {
 
 // Sums are int32: readers of other engines leave a bias as little as half of that, and some units more or less to the
 // rounding of scales.
-constexpr double kMostBias = 1U << 29;
+constexpr double kMaxBias = 1U << 29;
 // What one unit of the sums is worth must be a normal number, with room for rounding.
-constexpr double kLeastUnit = 2.0 * FLT_MIN;
+constexpr double kMinUnit = 2.0 * FLT_MIN;
 
 float largest_magnitude(std::span<const float> values) {
   float largest = 0;
@@ -29,8 +29,8 @@ float largest_magnitude(std::span<const float> values) {
 // that small beside it change nothing.
 float channel_scale(float largest, float bias, float input_scale) {
   if (largest == 0 && bias == 0) return 1;
-  const double unit = std::max(kLeastUnit, std::abs(static_cast<double>(bias)) / kMostBias);
-  const double scale = std::max({static_cast<double>(largest) / 127, unit / input_scale, kLeastUnit});
+  const double unit = std::max(kMinUnit, std::abs(static_cast<double>(bias)) / kMaxBias);
+  const double scale = std::max({static_cast<double>(largest) / 127, unit / input_scale, kMinUnit});
   if (scale > FLT_MAX)
     fail("a bias of {} is beyond int32 in units of an input scale of {}", bias, input_scale);
   return static_cast<float>(scale);

@@ -28,7 +28,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string near_names(std::string_view name, std::span<const std::string> candidates) {
-  constexpr std::size_t kMost = 3;
+  constexpr std::size_t kMax = 3;
   // The distance takes time by the product of the lengths, and names come from files.
   constexpr std::size_t kLongest = 500;
   if (name.size() > kLongest) return {};
@@ -51,7 +51,7 @@ std::string near_names(std::string_view name, std::span<const std::string> candi
   }
   std::sort(near.begin(), near.end());
   std::string text;
-  for (std::size_t i = 0; i < std::min(kMost, near.size()); ++i)
+  for (std::size_t i = 0; i < std::min(kMax, near.size()); ++i)
     text += fmt::format("{}'{}'", i == 0 ? "; did you mean " : ", ", candidates[near[i].index]);
   return text.empty() ? text : text + "?";
 }

@@ -91,7 +91,7 @@ std::vector<std::string> scale_notes(const QuantizationPlan& plan) {
     notes.push_back(fmt::format(
         "{} of {} tensors got another range than method {} gives: that one would cost over {:g} dB more "
         "than the best one",
-        moved, plan.tensors.size(), threshold_method_name(plan.method.method), kMostLossDb));
+        moved, plan.tensors.size(), threshold_method_name(plan.method.method), kMaxLossDb));
   }
   return notes;
 }

@@ -16,9 +16,9 @@ namespace {
 
 using Json = JsonObject::Json;
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 28;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 28;
 // Five are needed. Writing JSON takes stack for each level.
-constexpr int kMostLevels = 8;
+constexpr int kMaxLevels = 8;
 
 ThresholdOptions method_from(const JsonObject& plan) {
   ThresholdOptions options;
@@ -46,8 +46,8 @@ Histogram histogram_from(const Json& json, const TensorScale& tensor) {
   state.min = tensor.min;
   state.max = tensor.max;
   state.exponent = static_cast<int>(object.integer("exponent", -200, 200));
-  constexpr std::int64_t kMost = std::int64_t{1} << 62;
-  state.zeros = static_cast<std::uint64_t>(object.integer("zeros", 0, kMost));
+  constexpr std::int64_t kMax = std::int64_t{1} << 62;
+  state.zeros = static_cast<std::uint64_t>(object.integer("zeros", 0, kMax));
   for (const Json& entry : object.array("runs")) {
     Histogram::Run run;
     bool valid = entry.is_array() && entry.size() >= 2 && entry.size() <= 2 * Histogram::kSide + 1 &&
@@ -72,17 +72,17 @@ Histogram histogram_from(const Json& json, const TensorScale& tensor) {
 // People edit scales. One that has nothing to do with the values observed is a slip, and would silently make every
 // value of the tensor 0 or clip it.
 void check_scale(const JsonObject& object, const TensorScale& tensor) {
-  constexpr double kMostApart = 1024;
+  constexpr double kMaxApart = 1024;
   if (!std::isnormal(tensor.scale) || tensor.scale < 0)
     object.wrong("scale", "a positive, normal 32-bit number");
   if (tensor.min > tensor.max) object.wrong("min", "at most 'max'");
   const double largest = std::max(-static_cast<double>(tensor.min), static_cast<double>(tensor.max));
   if (tensor.scale == default_scale(largest)) return;
   const double reach = 127.0 * tensor.scale;
-  if (reach > kMostApart * largest || reach * kMostApart < largest)
+  if (reach > kMaxApart * largest || reach * kMaxApart < largest)
     object.wrong("scale",
                  fmt::format("near {:.4g} / 127, the largest magnitude observed (within a factor of {})",
-                             largest, kMostApart));
+                             largest, kMaxApart));
 }
 
 TensorScale tensor_from(const Json& json, std::size_t index) {
@@ -231,7 +231,7 @@ QuantizationPlan plan_from(const Json& json) {
 QuantizationPlan quantization_plan_from_json(std::string_view text) {
   JsonObject::Json json;
   try {
-    json = parse_json(text, kMostLevels);
+    json = parse_json(text, kMaxLevels);
   } catch (const Error& e) {
     fail("not a quantization plan: {}", e.what());
   }
@@ -239,7 +239,7 @@ QuantizationPlan quantization_plan_from_json(std::string_view text) {
 }
 
 QuantizationPlan read_quantization_plan(const std::filesystem::path& path) {
-  const std::string text = read_file(path, kMostBytes);
+  const std::string text = read_file(path, kMaxBytes);
   try {
     return quantization_plan_from_json(text);
   } catch (const Error& e) {

@@ -166,11 +166,11 @@ Candidate least_noise(const Noise& noise, double largest) {
   return best;
 }
 
-// The threshold between a method's and the one of least noise, as near to the method's as keeps within kMostLossDb.
+// The threshold between a method's and the one of least noise, as near to the method's as keeps within kMaxLossDb.
 // That holds without the first bin as well: what its values are is the least known, and where nearly all lie in it a
 // guess that is too large would hide what is clipped.
 double bounded(const Noise& noise, double own, const Candidate& best) {
-  const double loss = std::pow(10, kMostLossDb / 10), enough = noise.signal() * kEnough;
+  const double loss = std::pow(10, kMaxLossDb / 10), enough = noise.signal() * kEnough;
   const double most = std::max(best.noise * loss, enough);
   const double most_behind = std::max(noise.at(best.threshold, 1) * loss, enough);
   const double step = best.threshold > own ? noise.step() : -noise.step();

@@ -10,7 +10,7 @@ namespace pipit {
 namespace {
 
 // Sums of more products of u8 by s8 could leave int32 (layers/ops/qconv.h).
-constexpr std::int64_t kMostProducts = 60'000;
+constexpr std::int64_t kMaxProducts = 60'000;
 
 }  // namespace
 
@@ -18,9 +18,9 @@ bool is_weighted_layer(const Graph& graph, const Node& node) {
   if (!has_constant_weights(graph, node)) return false;
   if (graph.value(node.outputs[0]).desc.dtype != DType::f32) return false;
   const Shape& weights = graph.value(node.inputs[1]).desc.shape;
-  if (layer_if<Conv>(node) != nullptr) return weights.elements() / weights[0] < kMostProducts;
+  if (layer_if<Conv>(node) != nullptr) return weights.elements() / weights[0] < kMaxProducts;
   const auto* gemm = layer_if<Gemm>(node);
-  return weights[gemm != nullptr && gemm->attributes().transpose_b ? 1 : 0] < kMostProducts &&
+  return weights[gemm != nullptr && gemm->attributes().transpose_b ? 1 : 0] < kMaxProducts &&
          graph.value(node.inputs[0]).desc.shape.rank() >= 2;
 }
 

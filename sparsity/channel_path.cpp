@@ -14,7 +14,7 @@ namespace pipit {
 
 namespace {
 
-constexpr std::int64_t kMostHeld = 3 * most_depth() * most_depth();
+constexpr std::int64_t kMaxHeld = 3 * most_depth() * most_depth();
 
 std::int64_t conv_groups(const Node& node) {
   const auto* conv = layer_if<Conv>(node);
@@ -47,7 +47,7 @@ std::vector<ChannelFamily> find_families(const Graph& graph, const ChannelGroups
       return plain(n) && depth <= most_depth();
     };
     if (std::any_of(writers.begin(), writers.end(), plain) && !readers.empty() &&
-        std::all_of(readers.begin(), readers.end(), readable) && held <= kMostHeld)
+        std::all_of(readers.begin(), readers.end(), readable) && held <= kMaxHeld)
       families[{std::move(writers), std::move(readers)}].push_back(static_cast<int>(g));
   }
   std::vector<ChannelFamily> all;

@@ -34,7 +34,7 @@ void tie_reshape(ChannelWalk& walk, const Node& node) {
 }
 
 // A list that a rule may make: shapes say nothing about memory that exists.
-constexpr std::int64_t kMostEntries = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxEntries = std::int64_t{1} << 24;
 
 // The entries of positions [first, first + count) of `extent`, as a list of their own.
 ValueChannels part(ChannelWalk& walk, const ValueChannels& x, std::int64_t extent, std::int64_t first,
@@ -42,7 +42,7 @@ ValueChannels part(ChannelWalk& walk, const ValueChannels& x, std::int64_t exten
   if (count == extent) return x;
   const bool blocks = first % x.inner == 0 && count % x.inner == 0;
   const std::int64_t step = blocks ? x.inner : 1;
-  if (count / step > kMostEntries) {
+  if (count / step > kMaxEntries) {
     walk.keep_all(x, "too many channels");
     return {};
   }
@@ -72,7 +72,7 @@ void tie_joined(ChannelWalk& walk, const Node& node, int axis) {
     const ValueChannels& x = walk.of(id);
     const bool known = x.known() && x.axis == axis;
     for (std::int64_t p = 0; p < walk.shape(id)[axis]; p += inner) {
-      if (std::ssize(groups) > kMostEntries) return walk.keep_inputs(node, "too many channels");
+      if (std::ssize(groups) > kMaxEntries) return walk.keep_inputs(node, "too many channels");
       groups.push_back(known ? (*x.groups)[x.entry(p)] : -1);
       rest.push_back(known ? x.rest_of(x.entry(p)) : 0);
     }

@@ -51,11 +51,11 @@ class ChannelWalk {
   static constexpr double kVaries = std::numeric_limits<double>::quiet_NaN();
 
   /// Whether there is too much to look at.
-  bool exhausted() const { return steps_ > kMostSteps; }
+  bool exhausted() const { return steps_ > kMaxSteps; }
   ChannelGroups finish();
 
  private:
-  static constexpr std::size_t kMostSteps = std::size_t{1} << 26;
+  static constexpr std::size_t kMaxSteps = std::size_t{1} << 26;
   int find(int channel);
   void add_runs(std::vector<ChannelGroup>& groups) const;
 

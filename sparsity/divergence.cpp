@@ -11,7 +11,7 @@ namespace pipit {
 
 namespace {
 
-constexpr double kLeastProbability = 1e-7;
+constexpr double kMinProbability = 1e-7;
 
 bool are_all_probabilities(std::span<const float> outputs, std::size_t classes) {
   for (std::size_t first = 0; first < outputs.size(); first += classes) {
@@ -24,7 +24,7 @@ bool are_all_probabilities(std::span<const float> outputs, std::size_t classes) 
 std::vector<double> log_probabilities(std::span<const float> values, bool are_given) {
   std::vector<double> logs(values.begin(), values.end());
   if (are_given) {
-    for (double& value : logs) value = std::log(std::max(value, kLeastProbability));
+    for (double& value : logs) value = std::log(std::max(value, kMinProbability));
     return logs;
   }
   const double most = *std::max_element(logs.begin(), logs.end());
@@ -40,7 +40,7 @@ struct LogOdds {
 };
 LogOdds log_odds(float score, ScoreKind kind) {
   if (kind == ScoreKind::sigmoid) {
-    const double p = std::clamp(static_cast<double>(score), kLeastProbability, 1 - kLeastProbability);
+    const double p = std::clamp(static_cast<double>(score), kMinProbability, 1 - kMinProbability);
     return {std::log(p), std::log1p(-p)};
   }
   const double x = score;

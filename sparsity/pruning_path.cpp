@@ -14,7 +14,7 @@ namespace pipit {
 
 namespace {
 
-constexpr std::int64_t kLeastChannels = 8;
+constexpr std::int64_t kMinChannels = 8;
 // With AVX-512, whose registers hold as many outputs, and as many neighbours of which each picks one.
 constexpr std::int64_t kPickOutputs = 16;
 constexpr std::int64_t kPickChannels = 16;
@@ -163,7 +163,7 @@ std::vector<std::string> prunable_layers(const Graph& graph) {
     };
     if (is(graph.inputs(), node.inputs[0]) || is(graph.outputs(), node.outputs[0])) continue;
     const Shape shape = real_weights(graph, node).shape;
-    if (shape[1] >= kLeastChannels && shape.elements() / shape[0] <= most_depth()) names.push_back(node.name);
+    if (shape[1] >= kMinChannels && shape.elements() / shape[0] <= most_depth()) names.push_back(node.name);
   }
   return names;
 }

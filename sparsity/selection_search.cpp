@@ -13,13 +13,13 @@ namespace {
 
 constexpr int kSharedKind = -1;
 constexpr double kPrior = 0.3;  // weight of the one factor for all, in measurements per factor
-constexpr double kLeast = 0.1;  // of a factor, over the one for all
+constexpr double kMin = 0.1;    // of a factor, over the one for all
 constexpr double kTilt = 4;     // by which kinds are made cheaper and dearer
 // Selections that a correction of times is taken from: those that are proposed drift to what is slower than it is said
 // to be.
 constexpr std::size_t kRecent = 9;
-constexpr double kLeastCost = 1e-6;
-constexpr int kMostSteps = 200;  // of a descent
+constexpr double kMinCost = 1e-6;
+constexpr int kMaxSteps = 200;  // of a descent
 
 // Options under factors: a selection, what differs from it by one or two options, and the best of these.
 class Descent {
@@ -61,7 +61,7 @@ class Descent {
   }
 
   Selection descend(Selection at) const {
-    for (int step = 0; step < kMostSteps; ++step) {
+    for (int step = 0; step < kMaxSteps; ++step) {
       const double cost = at.ms <= most_ms_ ? at.cost : 1e300;
       const auto next = best_neighbour(at, [](const Selection&) { return true; });
       if (!next || next->cost >= cost - 1e-12) break;
@@ -139,13 +139,13 @@ SelectionSearch::SelectionSearch(std::vector<std::vector<Option>> layers,
   for (std::vector<Option>& options : layers_) {
     std::map<int, std::size_t>& features = feature_of_.emplace_back();
     for (std::size_t o = 1; o < options.size(); ++o) {
-      options[o].cost = std::max(options[o].cost, kLeastCost);
+      options[o].cost = std::max(options[o].cost, kMinCost);
       if (features.try_emplace(options[o].kind, kind_of_.size()).second) kind_of_.push_back(options[o].kind);
     }
     dense_ms_ += options.at(0).ms;
   }
   for (std::vector<SharedOption>& options : shared_) {
-    for (std::size_t o = 1; o < options.size(); ++o) options[o].cost = std::max(options[o].cost, kLeastCost);
+    for (std::size_t o = 1; o < options.size(); ++o) options[o].cost = std::max(options[o].cost, kMinCost);
     kind_of_.push_back(kSharedKind);
   }
   known_.insert({dense().chosen, dense().shared});
@@ -190,7 +190,7 @@ std::vector<double> SelectionSearch::fitted_factors() const {
     }
   }
   if (linear_algebra().factor(a.data(), n)) linear_algebra().solve(a.data(), n, b.data(), 1, 1);
-  for (double& factor : b) factor = common * std::max(factor, kLeast);
+  for (double& factor : b) factor = common * std::max(factor, kMin);
   return b;
 }
 

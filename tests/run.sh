@@ -3,7 +3,7 @@
 #
 #   tests/run.sh [--werror | --sanitize | --threads] [CTEST ARGUMENT...]
 #     --werror     treat warnings as errors
-#     --sanitize   build engine, layers, models and quant into build-asan with AddressSanitizer and
+#     --sanitize   build engine, layers, models, quant and compile into build-asan with AddressSanitizer and
 #                  UndefinedBehaviorSanitizer, and run their tests
 #     --threads    build all libraries into build-tsan with ThreadSanitizer, and run the tests of what threads share
 #

@@ -12,7 +12,7 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr std::size_t kMostShown = 10;  // classes
+constexpr std::size_t kMaxShown = 10;  // classes
 
 double share(std::int64_t hits, std::int64_t n) {
   return static_cast<double>(hits) / static_cast<double>(n);
@@ -58,7 +58,7 @@ std::string tags_text(const Accuracy& accuracy, const Labels& labels, int width)
   std::string text = fmt::format("{:<{}}{:.2f} %   (mean of the average precisions of {})\n", "mAP", width,
                                  100 * *mean, counted(std::ssize(classes), "class", "classes"));
   std::ranges::stable_sort(classes, {}, &ClassAccuracy::average_precision);
-  for (std::size_t i = 0; i < std::min(classes.size(), kMostShown); ++i) {
+  for (std::size_t i = 0; i < std::min(classes.size(), kMaxShown); ++i) {
     text += fmt::format("{:<{}}{:>6.2f} %  {}, {}\n", i == 0 ? "worst" : "", width,
                         100 * classes[i].average_precision, printable(label_of(labels, classes[i].index)),
                         counted(classes[i].images, "image"));

@@ -138,8 +138,8 @@ int annotate(const AnnotateOptions& options) {
     json["scores"] = options.image.scores;
     stored += (stored.empty() ? "scores: " : "; scores: ") + options.image.scores;
   }
-  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 31;  // of a protobuf message
-  const std::string bytes = with_metadata(read_file(options.model.model, kMostBytes), metadata);
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 31;  // of a protobuf message
+  const std::string bytes = with_metadata(read_file(options.model.model, kMaxBytes), metadata);
   WeightCopies weights(options.model.model, options.output);
   weights.make();
   write_file(options.output, bytes);

@@ -195,7 +195,7 @@ int calibrate(const CalibrateOptions& options) {
   const std::vector<std::string> kept_notes = keep_nodes(plan, fused, options.common.kept());
   const bool ncnn =
       std::find(options.exports.begin(), options.exports.end(), "ncnn") != options.exports.end();
-  const Graph laid_out = ncnn ? lay_out(fused) : Graph{};
+  const Graph laid_out = ncnn ? lower(fused) : Graph{};
   detail::Calibrated done;
   {
     Progress progress("calibrate", static_cast<std::int64_t>(images.size()), options.common.quiet);

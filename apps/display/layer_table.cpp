@@ -13,7 +13,7 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr double kMostReferenceShare = 0.01;
+constexpr double kMaxReferenceShare = 0.01;
 
 // "ms", "p10", "p90".
 std::vector<std::string> time_cells(const std::vector<double>& ms, double median_ms) {
@@ -177,7 +177,7 @@ std::string group_table(const std::vector<LayerRow>& rows, const Profile& profil
 
 std::string reference_note(const std::vector<LayerRow>& rows, const Profile& profile) {
   const ReferenceTime time(rows);
-  if (time.ms <= kMostReferenceShare * profile.layers_ms) return {};
+  if (time.ms <= kMaxReferenceShare * profile.layers_ms) return {};
   const StepInfo& info = time.slowest->info;
   return fmt::format(
       "note: {} on reference kernels, plain loops, {} {:.4f} of {:.4f} ms ({:.0f}%), most of it '{}' "

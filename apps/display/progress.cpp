@@ -22,8 +22,8 @@ std::string duration_text(double seconds) {
 }
 
 // Nothing is said of what remains before so much time, and so much of the whole, has passed.
-constexpr double kLeastSeconds = 1;
-constexpr double kLeastDone = 0.01;
+constexpr double kMinSeconds = 1;
+constexpr double kMinDone = 0.01;
 
 }  // namespace
 
@@ -83,7 +83,7 @@ void Progress::draw(const Work& done, const std::string& text) {
   constexpr int kBarWidth = 30;
   const int filled = static_cast<int>(kBarWidth * std::clamp(done_, 0.0, 1.0));
   std::string left;
-  if (seconds >= kLeastSeconds && done_ >= kLeastDone && done_ < 1)
+  if (seconds >= kMinSeconds && done_ >= kMinDone && done_ < 1)
     left = fmt::format(", about {} left", duration_text(remaining));
   show_status_line(
       fmt::format("{} [{:#<{}}{:.<{}}] {}{}", what_, "", filled, "", kBarWidth - filled, text, left));

@@ -13,8 +13,8 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr std::size_t kGap = 2;         // between columns
-constexpr std::size_t kLeastName = 20;  // names are not cut below this as long as a column can go instead
+constexpr std::size_t kGap = 2;       // between columns
+constexpr std::size_t kMinName = 20;  // names are not cut below this as long as a column can go instead
 constexpr std::size_t kShortest = 5;
 
 bool begins_character(char c) {
@@ -125,7 +125,7 @@ std::vector<std::size_t> Table::fitting_widths(std::size_t room) const {
     return narrow;
   };
   for (;;) {
-    std::vector<std::size_t> narrow = with_short_names(kLeastName);
+    std::vector<std::size_t> narrow = with_short_names(kMinName);
     if (excess(narrow) == 0) return narrow;
     std::size_t last = columns_.size();
     for (std::size_t c = 0; c < columns_.size(); ++c) {

@@ -8,8 +8,8 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr std::uint64_t kMostAccuracyBytes = std::uint64_t{16} << 20;
-constexpr int kMostAccuracyLevels = 12;
+constexpr std::uint64_t kMaxAccuracyBytes = std::uint64_t{16} << 20;
+constexpr int kMaxAccuracyLevels = 12;
 
 bool is_share(const JsonDocument& value) {
   return value.is_number() && value.get<double>() >= 0 && value.get<double>() <= 1;
@@ -25,9 +25,9 @@ bool is_interval(const JsonDocument& value, double share) {
 }  // namespace
 
 nlohmann::ordered_json read_accuracy(const std::string& path) {
-  const std::string content = read_file(path, kMostAccuracyBytes);
+  const std::string content = read_file(path, kMaxAccuracyBytes);
   try {
-    const JsonDocument json = parse_json(content, kMostAccuracyLevels);
+    const JsonDocument json = parse_json(content, kMaxAccuracyLevels);
     const auto is_there = [&](const char* key, auto&& fits) {
       const auto found = json.is_object() ? json.find(key) : json.end();
       if (found == json.end() || !fits(*found))

@@ -22,7 +22,7 @@ namespace {
 
 constexpr double kTurnMs = 10;
 constexpr double kStreamsTurnMs = 100;  // longer than runs by much, for streams do not end together
-constexpr int kMostGraphRuns = 100;
+constexpr int kMaxGraphRuns = 100;
 
 // Whether it went well; else the row says why not.
 bool noting_errors(BenchRow& row, const std::function<void()>& work) {
@@ -100,7 +100,7 @@ class BenchEntry {
   void finish() {
     row_->ms = summarize(row_->samples_ms);
     if (runner_->session->device_session() == nullptr || sessions_.size() > 1) return;
-    const auto runs = static_cast<int>(std::min<std::size_t>(row_->ms.count, kMostGraphRuns));
+    const auto runs = static_cast<int>(std::min<std::size_t>(row_->ms.count, kMaxGraphRuns));
     row_->graph_ms = runner_->profile(views_, 1, runs).graph_ms;
   }
 

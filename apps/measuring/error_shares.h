@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "compile/mixed_model.h"
 #include "models/prepared_images.h"
-#include "quant/mixed_model.h"
 
 namespace pipit::apps {
 

@@ -19,12 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;
 
 // Of a file that may hold anything: escaped, at most 80 bytes of it.
 std::string short_text(const std::string& text) {
-  constexpr std::size_t kMost = 80;
-  return printable(text.substr(0, kMost)) + (text.size() > kMost ? "..." : "");
+  constexpr std::size_t kMax = 80;
+  return printable(text.substr(0, kMax)) + (text.size() > kMax ? "..." : "");
 }
 
 void sort_out(std::vector<int>& classes) {
@@ -69,7 +69,7 @@ class TruthFile {
       : name_(name), labels_(labels), output_(output) {}
 
   std::vector<TruthImage> read(const fs::path& folder) {
-    const std::string content = read_file(name_, kMostBytes);
+    const std::string content = read_file(name_, kMaxBytes);
     std::string_view rest = content;
     if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
     std::vector<TruthImage> images;

@@ -12,7 +12,7 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr std::uint64_t kMostInputBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMaxInputBytes = std::uint64_t{1} << 30;
 
 // Without dimension 0.
 Shape sample_of(const Shape& shape) {
@@ -25,7 +25,7 @@ InputFile::InputFile(const std::string& path, const Model& model, bool bytes) : 
   const Graph& graph = model.graph;
   if (graph.inputs().size() != 1)
     fail("{}: it has {} inputs; --input is for models with one", model.name, graph.inputs().size());
-  const std::string content = read_file(path, kMostInputBytes);
+  const std::string content = read_file(path, kMaxInputBytes);
   if (is_npy(content)) {
     if (bytes) fail("{}: an array of floats; with --image-bytes --input takes an image", path);
     values_ = parse_npy(content, path);

@@ -10,7 +10,7 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr double kMostAmount = 1e15;
+constexpr double kMaxAmount = 1e15;
 
 // Where the first JSON object of the text ends; all of it where none does.
 std::size_t document_end(std::string_view text) {
@@ -82,8 +82,8 @@ std::string text_of(const JsonDocument& json, const char* key) {
 
 double amount_of(const JsonDocument& json, const char* key) {
   const JsonDocument& value = member_of(json, key);
-  if (!value.is_number() || !(value.get<double>() >= 0) || value.get<double>() > kMostAmount)
-    fail("\"{}\" is {}; expected a number from 0 to {:g}", key, shown(value), kMostAmount);
+  if (!value.is_number() || !(value.get<double>() >= 0) || value.get<double>() > kMaxAmount)
+    fail("\"{}\" is {}; expected a number from 0 to {:g}", key, shown(value), kMaxAmount);
   return value.get<double>();
 }
 
@@ -95,10 +95,10 @@ double positive_of(const JsonDocument& json, const char* key) {
 
 std::int64_t count_of(const JsonDocument& json, const char* key) {
   const JsonDocument& value = member_of(json, key);
-  constexpr auto kMost = std::numeric_limits<std::int32_t>::max();
+  constexpr auto kMax = std::numeric_limits<std::int32_t>::max();
   const bool whole = value.is_number() && value.get<double>() == std::floor(value.get<double>());
-  if (!whole || !(value.get<double>() >= 1 && value.get<double>() <= kMost))
-    fail("\"{}\" is {}; expected a whole number from 1 to {}", key, shown(value), kMost);
+  if (!whole || !(value.get<double>() >= 1 && value.get<double>() <= kMax))
+    fail("\"{}\" is {}; expected a whole number from 1 to {}", key, shown(value), kMax);
   return static_cast<std::int64_t>(value.get<double>());
 }
 
@@ -130,7 +130,7 @@ std::size_t bytes_of(const JsonDocument& json, const char* key) {
 std::pair<double, double> interval_of(const JsonDocument& json, const char* key) {
   const JsonDocument& value = member_of(json, key);
   const auto is_time = [](const JsonDocument& end) {
-    return end.is_number() && end.get<double>() > 0 && end.get<double>() <= kMostAmount;
+    return end.is_number() && end.get<double>() > 0 && end.get<double>() <= kMaxAmount;
   };
   if (!value.is_array() || value.size() != 2 || !is_time(value[0]) || !is_time(value[1]) ||
       value[0].get<double>() > value[1].get<double>())
@@ -144,7 +144,7 @@ std::vector<double> layer_samples_ms_of(const JsonDocument& json) {
     fail("\"samples_ms\" is {}; expected a list of times", shown(value));
   std::vector<double> times;
   for (const JsonDocument& entry : value) {
-    if (!entry.is_number() || !(entry.get<double>() >= 0 && entry.get<double>() <= kMostAmount))
+    if (!entry.is_number() || !(entry.get<double>() >= 0 && entry.get<double>() <= kMaxAmount))
       fail("\"samples_ms\" has {}; expected times", shown(entry));
     times.push_back(entry.get<double>());
   }

@@ -71,9 +71,9 @@ JsonLines::~JsonLines() {
 }
 
 void JsonLines::read(const Json& settings) {
-  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 28;
-  constexpr int kMostLevels = 8;  // settings and rows have three
-  const std::string content = read_file(path_, kMostBytes);
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 28;
+  constexpr int kMaxLevels = 8;  // settings and rows have three
+  const std::string content = read_file(path_, kMaxBytes);
   const std::size_t complete = content.rfind('\n') == std::string::npos ? 0 : content.rfind('\n') + 1;
   // A first line that was cut off is written again; anything else is not this sweep's to touch.
   if (complete == 0 && !line_of(settings).starts_with(content))
@@ -83,7 +83,7 @@ void JsonLines::read(const Json& settings) {
     const std::size_t end = content.find('\n', at);
     Json json;
     try {
-      json = parse_json(std::string_view(content).substr(at, end - at), kMostLevels);
+      json = parse_json(std::string_view(content).substr(at, end - at), kMaxLevels);
     } catch (const Error&) {
       if (line == 0) fail("{}: holds something else than a sweep: name another file, or take it away", path_);
       fail("{}: line {} is not the JSON of a row; without that line --resume measures its row again", path_,

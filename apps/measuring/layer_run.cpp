@@ -330,7 +330,7 @@ PeerRun::PeerRun(const std::vector<PeerConv>& peers, const std::shared_ptr<const
 LayerError layer_error(const std::vector<float>& results, const std::vector<float>& dense,
                        std::int64_t outputs) {
   constexpr std::size_t kLargest = 10;
-  constexpr std::size_t kMostPixels = 4096;
+  constexpr std::size_t kMaxPixels = 4096;
   LayerError error;
   double squares = 0;
   double reference = 0;
@@ -347,7 +347,7 @@ LayerError layer_error(const std::vector<float>& results, const std::vector<floa
   const auto width = static_cast<std::size_t>(outputs);
   const std::size_t pixels = dense.size() / width;
   const std::size_t largest = std::min(kLargest, width);
-  const std::size_t looked_at = std::min(pixels, kMostPixels);
+  const std::size_t looked_at = std::min(pixels, kMaxPixels);
   const auto largest_of = [&](const std::vector<float>& values, std::size_t pixel) {
     std::vector<std::size_t> order(width);
     std::iota(order.begin(), order.end(), std::size_t{0});

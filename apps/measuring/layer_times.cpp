@@ -9,8 +9,8 @@
 namespace pipit::apps {
 
 std::vector<double> samples_of(const std::vector<double>& times_ms) {
-  constexpr std::size_t kMostSamples = 60;
-  const std::size_t count = std::min(times_ms.size(), kMostSamples);
+  constexpr std::size_t kMaxSamples = 60;
+  const std::size_t count = std::min(times_ms.size(), kMaxSamples);
   std::vector<double> samples;
   for (std::size_t part = 0; part < count; ++part) {
     const auto at = [&](std::size_t i) {

@@ -7,10 +7,10 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr int kLeastLayerTurns = 7;
-constexpr int kLeastSlowTurns = 3;
+constexpr int kMinLayerTurns = 7;
+constexpr int kMinSlowTurns = 3;
 constexpr double kSlow = 10;  // times the time that was asked for
-constexpr int kMostLayerTurns = 2000;
+constexpr int kMaxLayerTurns = 2000;
 
 }  // namespace
 
@@ -27,9 +27,9 @@ std::vector<TurnTimes> times_in_turns(std::span<RepeatedRun* const> runs, double
   const Clock::time_point start = Clock::now();
   const auto goes_on = [&](int turns) {
     const double passed = milliseconds_since(start) / 1e3;
-    if (turns >= kMostLayerTurns) return false;
-    return passed < seconds || turns < kLeastSlowTurns ||
-           (turns < kLeastLayerTurns && passed < std::max(kSlow * seconds, 1.0));
+    if (turns >= kMaxLayerTurns) return false;
+    return passed < seconds || turns < kMinSlowTurns ||
+           (turns < kMinLayerTurns && passed < std::max(kSlow * seconds, 1.0));
   };
   for (int turn = 0; goes_on(turn); ++turn) {
     for (std::size_t r = 0; r < runs.size(); ++r) {

@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 
 // A form of the file, and a way of measuring: those of another one are not used.
 constexpr std::string_view kForm = "pipit ceilings 1";
-constexpr std::uintmax_t kMostBytes = std::uintmax_t{4} << 20;
-constexpr int kMostLevels = 6;
+constexpr std::uintmax_t kMaxBytes = std::uintmax_t{4} << 20;
+constexpr int kMaxLevels = 6;
 
 // Days since a time as Ceilings has it.
 std::optional<double> days_since(const std::string& utc) {
@@ -38,7 +38,7 @@ std::optional<double> days_since(const std::string& utc) {
 
 // By Ceilings::machine. Throws Error and exceptions of the JSON library for what is not the content of such a file.
 JsonDocument machines_of(const std::string& content) {
-  const JsonDocument document = parse_json(content, kMostLevels);
+  const JsonDocument document = parse_json(content, kMaxLevels);
   if (!document.is_object() || !document.contains("form") || document.at("form") != kForm)
     fail("it is not of the form \"{}\"", kForm);
   return document.at("machines");
@@ -62,8 +62,8 @@ KeptCeilings fitting(const JsonDocument& machines, const std::string& file, cons
   if (!days || *days < -1)
     return {{}, fmt::format("{}: measured at '{}', which has not come yet", file, kept.ceilings.measured_at)};
   kept.days = std::max(*days, 0.0);
-  if (kept.days > kMostDays)
-    return {{}, fmt::format("{}: measured {:.0f} days ago, more than {}", file, kept.days, kMostDays)};
+  if (kept.days > kMaxDays)
+    return {{}, fmt::format("{}: measured {:.0f} days ago, more than {}", file, kept.days, kMaxDays)};
   return kept;
 }
 
@@ -80,7 +80,7 @@ KeptCeilings kept_ceilings(const fs::path& file, DeviceKind device, int gpu, int
   if (missing(file)) return {{}, fmt::format("no ceilings of {} are kept", machine)};
   std::string content;
   try {
-    content = read_file(file, kMostBytes);
+    content = read_file(file, kMaxBytes);
   } catch (const Error& e) {
     return {{}, e.what()};
   }
@@ -112,7 +112,7 @@ std::string keep_ceilings(const fs::path& file, const Ceilings& ceilings) {
   const FileLock lock(file);
   JsonDocument machines = JsonDocument::object();
   try {
-    if (!missing(file)) machines = machines_of(read_file(file, kMostBytes));
+    if (!missing(file)) machines = machines_of(read_file(file, kMaxBytes));
   } catch (const std::exception&) {
     machines = JsonDocument::object();
   }

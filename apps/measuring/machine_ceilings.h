@@ -9,7 +9,7 @@
 namespace pipit::apps {
 
 /// Kept ceilings are used for so many days: microcode, cooling and neighbours change.
-inline constexpr int kMostDays = 30;
+inline constexpr int kMaxDays = 30;
 
 struct KeptCeilings {
   Ceilings ceilings;    ///< known() where some fit
@@ -21,7 +21,7 @@ struct KeptCeilings {
 std::filesystem::path ceilings_file();
 
 /// What the file holds for this device. Ceilings of other devices, threads or instruction sets, those older than
-/// kMostDays and those from the future are not used. Throws nothing for what a file may hold.
+/// kMaxDays and those from the future are not used. Throws nothing for what a file may hold.
 KeptCeilings kept_ceilings(const std::filesystem::path& file, DeviceKind device, int gpu, int threads);
 
 /// Measures them. Throws Error where the device cannot be used.

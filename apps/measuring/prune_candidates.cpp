@@ -15,8 +15,8 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr double kProbed = 0.5;  // the share that a layer keeps to measure what its loss does to the output
-constexpr double kMostNoise = 0.5;  // of the output, over its variance: worse ones are not looked at
+constexpr double kProbed = 0.5;    // the share that a layer keeps to measure what its loss does to the output
+constexpr double kMaxNoise = 0.5;  // of the output, over its variance: worse ones are not looked at
 
 // What the output loses without a branch, nothing refitted, once those have gone that cost less for their time:
 // branches near each other stand in for each other, and single losses say nothing of the loss of both. A loss that was
@@ -55,7 +55,7 @@ std::map<std::string, double> cost_of_branches(
   }
   std::map<std::string, double> costs;
   double worst = 0;  // ratios rise, as those of options have to
-  while (!left.empty() && noise < kMostNoise) {
+  while (!left.empty() && noise < kMaxNoise) {
     Candidate next = measured(left.top().branch);
     left.pop();
     if (!left.empty() && next > left.top()) {

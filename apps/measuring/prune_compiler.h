@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "apps/measuring/precision_ladder.h"
+#include "compile/compile.h"
 #include "models/image/preprocess.h"
-#include "quant/compile.h"
 
 namespace pipit::apps {
 

@@ -10,7 +10,7 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr double kLeastFactor = 0.01;
+constexpr double kMinFactor = 0.01;
 
 enum OptionKind : int { kRows, kChannels, kBranch, kInputs };
 
@@ -145,7 +145,7 @@ double factor_of(const StreamCandidates& stream, std::size_t share, const Graph&
       std::none_of(family.readers.begin(), family.readers.end(), touches))
     return 1;
   const double before = time_of(dense, nodes);
-  return before > 0 ? std::max(time_of(stream.times[share], nodes) / before, kLeastFactor) : 1;
+  return before > 0 ? std::max(time_of(stream.times[share], nodes) / before, kMinFactor) : 1;
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "apps/options/options.h"
 #include "engine/runtime/profile.h"
 #include "engine/runtime/session.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "models/classification.h"
 
 namespace pipit::apps {

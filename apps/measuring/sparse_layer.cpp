@@ -19,13 +19,13 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr std::int64_t kLeastChannels = 8;
-constexpr double kLeastShare = 0.05;
+constexpr std::int64_t kMinChannels = 8;
+constexpr double kMinShare = 0.05;
 // Columns that selection and refit look at: as many as cost so many multiplications, within these bounds; with few for
 // each row of K, fitted weights would follow chance.
 constexpr double kWork = 6e10;
-constexpr double kMostColumns = 65536;
-constexpr double kLeastColumnsPerRow = 4;
+constexpr double kMaxColumns = 65536;
+constexpr double kMinColumnsPerRow = 4;
 
 [[noreturn]] void bad_spec(const std::string& spec, std::string_view part) {
   const std::string in = part == spec ? "" : fmt::format(" in '{}'", spec);
@@ -131,7 +131,7 @@ std::vector<SparseLayer> convolutions_of(const Graph& graph) {
     const auto* conv = layer_if<Conv>(node);
     if (conv == nullptr || !has_constant_weights(graph, node)) continue;
     const Shape& x = graph.value(node.inputs[0]).desc.shape;
-    if (conv->attributes().groups != 1 || x.rank() != 4 || x[1] < kLeastChannels) continue;
+    if (conv->attributes().groups != 1 || x.rank() != 4 || x[1] < kMinChannels) continue;
     SparseLayer layer;
     layer.name = node.name;
     layer.attributes = conv->attributes();
@@ -182,7 +182,7 @@ LayerPruner::LayerPruner(const SparseLayer& layer, const Tensor& x, ThreadPool& 
   GramBuilder sums(gram_, pool, GramBuilder::Sums::inputs);
   const auto depth = static_cast<double>(columns.depth());
   const auto wanted = static_cast<std::int64_t>(
-      std::clamp(kWork / (depth * depth), std::min(kLeastColumnsPerRow * depth, kMostColumns), kMostColumns));
+      std::clamp(kWork / (depth * depth), std::min(kMinColumnsPerRow * depth, kMaxColumns), kMaxColumns));
   for (const std::int64_t position : sample_positions(columns.positions(), wanted, 1, 0))
     columns.read(x.values<float>().data(), position, 0, sums.next(1).x);
   sums.finish();
@@ -223,7 +223,7 @@ std::vector<LayerPruner::Path> LayerPruner::find_paths(SweepMode mode, const Sel
   }
   EliminationOptions elimination;
   elimination.importance = options.importance;
-  elimination.least = kLeastShare;
+  elimination.least = kMinShare;
   if (options.importance == Importance::second_order && inverse_.empty())
     inverse_ = covariance_inverse(gram_, elimination, pool_);
   const bool panels = mode == SweepMode::k_panel || mode == SweepMode::input_panel;
@@ -269,8 +269,7 @@ LayerPruner::Path LayerPruner::output_path(SweepMode mode, const SelectionOption
 }
 
 PrunedLayer LayerPruner::prune(SweepMode mode, double share, const SelectionOptions& options, bool refit) {
-  if (!(share >= kLeastShare && share <= 1))
-    fail("a share of {} to keep: expected {} to 1", share, kLeastShare);
+  if (!(share >= kMinShare && share <= 1)) fail("a share of {} to keep: expected {} to 1", share, kMinShare);
   const Shape& shape = layer_.weights.weights.shape();
   const std::int64_t depth = shape.elements() / shape[0];
   const std::int64_t taps = depth / shape[1];

@@ -54,13 +54,13 @@ void add_pruned_layers(Json& document, const JsonDocument& json) {
 }  // namespace
 
 Json read_sweep_document(const std::string& path) {
-  constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
-  constexpr int kMostLevels = 12;
-  const std::string content = read_file(path, kMostBytes);
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;
+  constexpr int kMaxLevels = 12;
+  const std::string content = read_file(path, kMaxBytes);
   if (path.ends_with(".csv"))
     fail("{}: the JSON is read, which sweep conv and sweep sparsity write with --output FILE.json", path);
   try {
-    const JsonDocument json = parse_json(content, kMostLevels);
+    const JsonDocument json = parse_json(content, kMaxLevels);
     const std::string command = text_of(json, "command");
     if (command != "sweep conv" && command != "sweep sparsity")
       fail("it is of pipit {}; expected the JSON of sweep conv or sweep sparsity", command);

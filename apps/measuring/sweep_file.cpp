@@ -21,8 +21,8 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr std::uint64_t kMostSweepBytes = std::uint64_t{256} << 20;
-constexpr int kMostSweepLevels = 12;
+constexpr std::uint64_t kMaxSweepBytes = std::uint64_t{256} << 20;
+constexpr int kMaxSweepLevels = 12;
 
 // Of the three forms; members of a sweep in JSON and columns of CSV have the same names.
 struct Kind {
@@ -194,20 +194,20 @@ std::string SweptRows::text() const {
 }
 
 std::optional<SweptRows> read_sweep(const std::string& path) {
-  const std::string content = read_file(path, kMostSweepBytes);
+  const std::string content = read_file(path, kMaxSweepBytes);
   for (const Kind& kind : kKinds) {
     try {
       if (content.starts_with(kind.titles)) return read_csv(content, kind);
       if (!content.starts_with('{')) continue;
       JsonDocument first;
       try {
-        first = first_document(content, kMostSweepLevels);
+        first = first_document(content, kMaxSweepLevels);
       } catch (const Error&) {
         return std::nullopt;  // who reads something else says what is wrong
       }
       if (!first.contains(kind.settings)) continue;
       SweepReader reader(kind);
-      for_each_document(content, kMostSweepLevels, [&](const JsonDocument& json) { reader.add(json); });
+      for_each_document(content, kMaxSweepLevels, [&](const JsonDocument& json) { reader.add(json); });
       return reader.take();
     } catch (const Error& e) {
       fail("{}: {}", path, e.what());

@@ -12,8 +12,8 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr std::uint64_t kMostTimesBytes = std::uint64_t{256} << 20;
-constexpr int kMostTimesLevels = 12;
+constexpr std::uint64_t kMaxTimesBytes = std::uint64_t{256} << 20;
+constexpr int kMaxTimesLevels = 12;
 
 int threads_of(const JsonDocument& json, const char* key) {
   return static_cast<int>(count_of(json, key));
@@ -103,13 +103,13 @@ void add_document(std::vector<TimedRuns>& all, const JsonDocument& json) {
 }  // namespace
 
 std::vector<TimedRuns> read_times(const std::string& path) {
-  const std::string content = read_file(path, kMostTimesBytes);
+  const std::string content = read_file(path, kMaxTimesBytes);
   if (path.ends_with(".csv"))
     fail("{}: of profile and bench the JSON is read (--output FILE.json); CSV is where it is of a sweep",
          path);
   std::vector<TimedRuns> all;
   try {
-    for_each_document(content, kMostTimesLevels, [&](const JsonDocument& json) { add_document(all, json); });
+    for_each_document(content, kMaxTimesLevels, [&](const JsonDocument& json) { add_document(all, json); });
   } catch (const Error& e) {
     fail("{}: {}", path, e.what());
   }

@@ -14,8 +14,8 @@ namespace pipit::apps {
 
 namespace {
 
-constexpr std::size_t kLeastTurns = 9;
-constexpr double kLeastTurnsMs = 250;
+constexpr std::size_t kMinTurns = 9;
+constexpr double kMinTurnsMs = 250;
 constexpr double kNarrow = 0.02;
 constexpr double kConfidence = 0.95;
 constexpr int kRepeats = 5;  // on a GPU
@@ -64,14 +64,14 @@ MedianInterval speedup_over(Session& session, Session& base, const ConstTensorVi
   std::vector<double> ratios;
   MedianInterval speedup;
   const Clock::time_point begin = Clock::now();
-  for (double next_look = measuring_ms(kLeastTurnsMs);;) {
+  for (double next_look = measuring_ms(kMinTurnsMs);;) {
     const bool base_first = ratios.size() % 2 == 1;
     const double before = base_first ? timed_run(base, input) : 0;
     const double own = timed_run(session, input);
     base_ms.push_back(base_first ? before : timed_run(base, input));
     ratios.push_back(base_ms.back() / own);
     const double sum = milliseconds_since(begin);
-    if (ratios.size() < kLeastTurns || sum < next_look) continue;
+    if (ratios.size() < kMinTurns || sum < next_look) continue;
     speedup = median_interval(ratios, kConfidence);
     const bool narrow = speedup.high - speedup.median <= kNarrow * speedup.median &&
                         speedup.median - speedup.low <= kNarrow * speedup.median;

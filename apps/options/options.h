@@ -10,11 +10,11 @@
 
 #include "apps/display/preparation_notes.h"
 #include "apps/options/tuning_options.h"
+#include "compile/compile.h"
 #include "models/classification.h"
 #include "models/image/preprocess.h"
 #include "models/model.h"
 #include "pipit/classifier.h"
-#include "quant/compile.h"
 
 namespace pipit::apps {
 

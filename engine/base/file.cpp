@@ -40,9 +40,9 @@ struct OpenFile {
 };
 
 OpenFile open_file_at(std::filesystem::path path) {
-  constexpr int kMostLinks = 40;  // as the system follows
+  constexpr int kMaxLinks = 40;  // as the system follows
   std::error_code error;
-  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(path, error); ++i) {
+  for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(path, error); ++i) {
     const bool has_folder = path.has_parent_path();
     const auto folder = std::filesystem::canonical(has_folder ? path.parent_path() : ".", error);
     if (error) return {};

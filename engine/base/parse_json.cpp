@@ -91,8 +91,8 @@ JsonDocument parse_json(std::string_view text, int most_levels) {
 }
 
 std::string shown(const JsonDocument& json) {
-  constexpr std::size_t kMostShown = 80;
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, kMostShown);
+  constexpr std::size_t kMaxShown = 80;
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, kMaxShown);
 }
 
 }  // namespace pipit

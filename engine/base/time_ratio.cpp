@@ -13,11 +13,11 @@ namespace pipit {
 
 namespace {
 
-constexpr std::size_t kMostBlocks = 20;
-constexpr std::size_t kLeastBlock = 3;
+constexpr std::size_t kMaxBlocks = 20;
+constexpr std::size_t kMinBlock = 3;
 constexpr int kResamples = 200;
-constexpr double kLeastError = 0.5;   // of the median one of what is judged together
-constexpr std::size_t kLeastCut = 6;  // processes; of fewer all are needed
+constexpr double kMinError = 0.5;   // of the median one of what is judged together
+constexpr std::size_t kMinCut = 6;  // processes; of fewer all are needed
 
 using Units = std::vector<std::vector<double>>;
 
@@ -33,7 +33,7 @@ void check(const TimedProcesses& side) {
 
 // Values that follow each other, in parts as equal as can be.
 Units blocks_of(const std::vector<double>& values) {
-  const std::size_t count = std::clamp<std::size_t>(values.size() / kLeastBlock, 1, kMostBlocks);
+  const std::size_t count = std::clamp<std::size_t>(values.size() / kMinBlock, 1, kMaxBlocks);
   Units blocks(count);
   for (std::size_t i = 0; i < values.size(); ++i) blocks[i * count / values.size()].push_back(values[i]);
   return blocks;
@@ -73,7 +73,7 @@ double standard_error(const Units& units, const Statistic& statistic) {
 
 // Of the logarithms of the processes' medians.
 struct MiddleMean {
-  double mean = 0, variance = 0;  // variance: of the mean; only with kLeastProcesses
+  double mean = 0, variance = 0;  // variance: of the mean; only with kMinProcesses
   double freedom = 0;
 };
 
@@ -82,11 +82,11 @@ MiddleMean middle_mean(const TimedProcesses& processes) {
   for (const std::vector<double>& process : processes) logs.push_back(std::log(quantile(process, 0.5)));
   std::ranges::sort(logs);
   const std::size_t count = logs.size();
-  const std::size_t cut = count < kLeastCut ? 0 : (count - 2) / 4;
+  const std::size_t cut = count < kMinCut ? 0 : (count - 2) / 4;
   const auto kept = static_cast<double>(count - 2 * cut);
   MiddleMean result;
   for (std::size_t i = cut; i < count - cut; ++i) result.mean += logs[i] / kept;
-  if (count < kLeastProcesses) return result;
+  if (count < kMinProcesses) return result;
   // What is cut off counts as the nearest that stays.
   const auto clamped = [&](std::size_t i) { return logs[std::clamp(i, cut, count - 1 - cut)]; };
   double mean = 0;
@@ -113,7 +113,7 @@ Difference difference(const TimedPair& pair) {
   Difference result;
   result.log_ratio = b.mean - a.mean;
   result.repeats = std::min(pair.first.size(), pair.second.size());
-  if (result.repeats < kLeastProcesses) return result;
+  if (result.repeats < kMinProcesses) return result;
   const double variance = a.variance + b.variance;
   result.error = std::sqrt(variance);
   result.freedom =
@@ -164,7 +164,7 @@ std::vector<TimeRatio> compare_together(std::span<const TimedPair> pairs, double
     differences.push_back(difference(pair));
     if (std::isfinite(differences.back().error)) errors.push_back(differences.back().error);
   }
-  const double least_error = errors.empty() ? 0 : kLeastError * quantile(errors, 0.5);
+  const double least_error = errors.empty() ? 0 : kMinError * quantile(errors, 0.5);
   const double error_rate = (1 - confidence) / static_cast<double>(std::max<std::size_t>(pairs.size(), 1));
   std::vector<TimeRatio> ratios;
   for (const Difference& d : differences) {

@@ -34,7 +34,7 @@ struct TimeRatio {
 
 /// Of each side, for a verdict about programs: what disturbs a whole process cannot be seen inside of it, where its
 /// memory lies (Mytkowicz et al. 2009) as little as how much of a shared host it got, and of two the spread is a guess.
-inline constexpr std::size_t kLeastProcesses = 3;
+inline constexpr std::size_t kMinProcesses = 3;
 
 /// What a process takes: the geometric mean of the processes' medians. With six and more, only the middle half of them
 /// (rounded up, at least four) counts, so that a process that had to wait does not decide. 0 without a process. Throws
@@ -44,7 +44,7 @@ double typical_ms(const TimedProcesses& processes);
 /// The ratio of typical_ms() with an interval at `confidence` in (0, 1) for other processes of both. A process counts
 /// once, by the logarithm of its median: runs of one process are disturbed by the same. The interval is Student's with
 /// the degrees of freedom of Welch and Satterthwaite; where outer processes are cut off, the variance is that of Yuen
-/// 1974. Unknown where a side has fewer than kLeastProcesses. The same data gives the same answer. Throws Error where a
+/// 1974. Unknown where a side has fewer than kMinProcesses. The same data gives the same answer. Throws Error where a
 /// process has no runs, or a time is not positive.
 TimeRatio compare_times(const TimedProcesses& first, const TimedProcesses& second, double confidence = 0.95);
 

@@ -40,12 +40,23 @@ enum class Arithmetic : std::uint8_t {
   between,   ///< from one of these to the other
 };
 
-/// What others ask of a layer, so that nobody keeps a list of types.
+/// Whether the elements of the outputs are elements of input 0.
+enum class Movement : std::uint8_t {
+  none,        ///< no: they are computed
+  rearranged,  ///< each of them in another place, some perhaps not at all (Transpose, Slice)
+  repeated,    ///< some of them several times (Expand, Gather)
+  selected,    ///< of several one, or a constant beside them (maximum pooling, Pad)
+};
+
+/// What others ask of a layer, so that no code keeps a list of types.
 struct LayerTraits {
   LayerFamily family = LayerFamily::other;
   Arithmetic arithmetic = Arithmetic::floating;
   std::optional<std::size_t> weights = {};   ///< which input they are
   std::optional<std::size_t> residual = {};  ///< which input is added to the result, where it is there
+  Movement movement = Movement::none;
+  /// Channel c of the result depends on channel c of the inputs alone, and is finite where that is.
+  bool channelwise = false;
 };
 
 /// The inputs of a node in a graph that computes several samples, the entries of dimension 0, in one run.
@@ -86,10 +97,10 @@ class Layer {
   /// True when entry n of dimension 0 of every output is computed from entry n of the inputs that are by sample and
   /// from the others, for every n alike: then some of the samples can be computed without the rest
   /// (engine/plan/micro_batch.h). Asked only where at least one input is by sample.
-  virtual bool keeps_samples_apart(const SampledInputs& /*inputs*/) const { return false; }
+  virtual bool is_batch_independent(const SampledInputs& /*inputs*/) const { return false; }
 
   /// The layer for inputs with another number of samples, where attributes name that number; null where they do not.
-  /// Asked only where keeps_samples_apart().
+  /// Asked only where is_batch_independent().
   virtual std::shared_ptr<const Layer> for_samples(std::int64_t /*samples*/) const { return nullptr; }
 
   virtual LayerTraits traits() const { return {}; }

@@ -14,8 +14,8 @@ namespace {
 
 // Bytes that fill one core's second-level cache twice over.
 std::size_t eviction_bytes() {
-  constexpr std::int64_t kMost = 16 << 20;
-  return 2 * static_cast<std::size_t>(std::min(second_level_cache(), kMost));
+  constexpr std::int64_t kMax = 16 << 20;
+  return 2 * static_cast<std::size_t>(std::min(second_level_cache(), kMax));
 }
 
 class CpuTimer final : public KernelTimer {

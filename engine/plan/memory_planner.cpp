@@ -15,7 +15,7 @@ namespace pipit {
 namespace {
 
 // Half a second of comparisons.
-constexpr std::size_t kMostBySize = 20'000;
+constexpr std::size_t kMaxBySize = 20'000;
 
 std::size_t aligned(std::size_t bytes) {
   if (bytes > std::numeric_limits<std::size_t>::max() / 4)
@@ -157,7 +157,7 @@ MemoryPlan plan_by_step(std::span<const LiveRange> ranges) {
 }  // namespace
 
 MemoryPlan plan_memory(std::span<const LiveRange> ranges) {
-  return ranges.size() <= kMostBySize ? plan_by_size(ranges) : plan_by_step(ranges);
+  return ranges.size() <= kMaxBySize ? plan_by_size(ranges) : plan_by_step(ranges);
 }
 
 std::size_t peak_live_bytes(std::span<const LiveRange> ranges) {

@@ -29,7 +29,7 @@ std::string mark_outputs(const Graph& graph, const Node& node, Samples& samples)
   for (const ValueId id : node.inputs) inputs.push_back(id != kNoValue && samples.by_sample[index(id)]);
   if (std::find(inputs.begin(), inputs.end(), true) == inputs.end()) return {};
   const std::vector<const TensorDesc*> descs = graph.input_descs(node);
-  bool apart = node.layer->keeps_samples_apart({descs, inputs});
+  bool apart = node.layer->is_batch_independent({descs, inputs});
   for (const ValueId id : node.outputs) {
     apart = apart && samples_of(graph.value(id).desc.shape) == samples.count;
     samples.by_sample[index(id)] = true;
@@ -59,9 +59,9 @@ std::string find_obstacle(const Graph& graph, Samples& samples) {
 
 // A number of samples near `wanted` with which few are computed twice; 0: there is none.
 std::int64_t even_size(std::int64_t samples, std::int64_t wanted) {
-  constexpr std::int64_t kMostRepeated = 16;  // one in so many
+  constexpr std::int64_t kMaxRepeated = 16;  // one in so many
   std::int64_t best = 0;
-  std::int64_t fewest = samples + samples / kMostRepeated + 1;
+  std::int64_t fewest = samples + samples / kMaxRepeated + 1;
   const auto consider = [&](std::int64_t size) {
     const std::int64_t computed = round_up(samples, size);
     if (computed >= fewest) return;

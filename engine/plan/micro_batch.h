@@ -34,7 +34,7 @@ struct Samples {
 };
 
 /// All graph inputs are by sample; from there every layer says whether it keeps samples apart
-/// (Layer::keeps_samples_apart). An obstacle is a layer that does not, inputs that disagree, or an output that is not
+/// (Layer::is_batch_independent). An obstacle is a layer that does not, inputs that disagree, or an output that is not
 /// by sample.
 Samples find_samples(const Graph& graph);
 

@@ -25,7 +25,7 @@ std::span<const Candidate* const> ChainCandidates::of(std::string_view layer_typ
 namespace {
 
 // What may follow the first node; more would only make a candidate that takes less refuse more often.
-constexpr std::size_t kMostLinks = 64;
+constexpr std::size_t kMaxLinks = 64;
 
 // How often values are read by nodes of a chain that grows.
 class Inside {
@@ -116,7 +116,7 @@ class Chainer {
     std::vector<ValueId> outside;
     Inside inside(uses_);
     inside.add(nodes[0]->outputs[0], {});
-    for (std::size_t d = first + 1; d < drafts_.size() && links.all.size() < kMostLinks; ++d) {
+    for (std::size_t d = first + 1; d < drafts_.size() && links.all.size() < kMaxLinks; ++d) {
       if (!may_hold(candidate, first, d)) break;
       const Node& node = node_at(d);
       std::vector<LinkSource> sources = link_sources(graph_, nodes, node, outside);

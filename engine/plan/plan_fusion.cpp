@@ -146,8 +146,9 @@ class Fuser {
   }
 
   bool fuses_producer(const StepDraft& draft, const StepDraft& producer) const {
-    return draft.candidate->fusions.producer && !producer.producer && producer.candidate->fusions.computes_pieces &&
-           !draft.step.is_chain && !producer.step.is_chain && !draft.step.on_host && !producer.step.on_host &&
+    return draft.candidate->fusions.producer && !producer.producer &&
+           producer.candidate->fusions.computes_pieces && !draft.step.is_chain && !producer.step.is_chain &&
+           !draft.step.on_host && !producer.step.on_host &&
            producer.candidate->fusions.computes_pieces(DescribedKernel(subject_, producer).spec()) &&
            draft.candidate->fusions.producer(DescribedKernel(subject_, draft).spec());
   }
@@ -172,7 +173,8 @@ class Fuser {
       if (outputs.size() == 1) writers[index(outputs[0])] = draft.step.index;
     }
     for (auto draft = drafts_.rbegin(); draft != drafts_.rend(); ++draft) {
-      if (!draft->candidate->fusions.place_of_input || draft->producer || draft->step.is_chain || draft->step.on_host)
+      if (!draft->candidate->fusions.place_of_input || draft->producer || draft->step.is_chain ||
+          draft->step.on_host)
         continue;
       const std::vector<ValueId>& inputs = graph_.nodes()[static_cast<std::size_t>(draft->node)].inputs;
       for (std::size_t i = 0; i < inputs.size(); ++i) {

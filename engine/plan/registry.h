@@ -29,9 +29,9 @@ struct Estimate {
   std::vector<double> factors;  ///< that they were multiplied with
 };
 
-/// What the kernels of a candidate can do beside their node. It is asked once the candidate is chosen, before its kernel
-/// is made, in this order, with what was decided so far in NodeSpec::fusion. Functions of the description alone; null:
-/// never. What is accepted create() finds in NodeSpec::fusion.
+/// What the kernels of a candidate can do beside their node. The plan asks once the candidate is chosen, before its
+/// kernel is made, in this order, with what was decided so far in NodeSpec::fusion. Functions of the description alone;
+/// null: never. create() finds what is accepted in NodeSpec::fusion.
 struct Fusions {
   /// Whether all of these are computed as well (Fusion::chain), asked before anything else was decided: with no links
   /// whether a chain may begin with the node at all, then with what follows it, the longest first. Only the last one's

@@ -12,9 +12,9 @@ namespace {
 
 constexpr double kRoundMs = 3;  // short: beside other work some rounds are not interrupted
 constexpr std::size_t kFewestRounds = 9;
-constexpr std::size_t kMostRounds = 50;
+constexpr std::size_t kMaxRounds = 50;
 constexpr double kKnown = 0.01;
-constexpr double kMostMs = 400;  // beside other work
+constexpr double kMaxMs = 400;  // beside other work
 
 }  // namespace
 
@@ -24,9 +24,9 @@ MeasuredRate rate_of(const std::vector<double>& rates) {
 
 MeasuredRate measure_rate(const std::function<double()>& round) {
   std::vector<double> rates;
-  const double most_ms = measuring_ms(kMostMs);
+  const double most_ms = measuring_ms(kMaxMs);
   const Clock::time_point begin = Clock::now();
-  while (rates.size() < kMostRounds) {
+  while (rates.size() < kMaxRounds) {
     rates.push_back(round());
     if (rates.size() < kFewestRounds) continue;
     if (milliseconds_since(begin) > most_ms) break;

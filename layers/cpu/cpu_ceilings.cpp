@@ -63,7 +63,7 @@ std::size_t bytes_within(std::int64_t nearer, std::int64_t cache, int threads) {
 
 // `measured` is called after each.
 void measure_memories(ThreadPool& pool, Ceilings& ceilings, const std::function<void()>& measured) {
-  constexpr std::int64_t kLeastMemory = std::int64_t{256} << 20;
+  constexpr std::int64_t kMinMemory = std::int64_t{256} << 20;
   const int threads = pool.size();
   std::int64_t nearer = 0;
   for (const CacheLevel& cache : data_caches()) {
@@ -76,7 +76,7 @@ void measure_memories(ThreadPool& pool, Ceilings& ceilings, const std::function<
     measured();
   }
   const auto free = static_cast<std::int64_t>(available_host_memory() / 4);
-  const std::int64_t bytes = std::min(std::max(kLeastMemory, 4 * nearer), free);
+  const std::int64_t bytes = std::min(std::max(kMinMemory, 4 * nearer), free);
   MemoryCeiling memory = measure_memory(pool, static_cast<std::size_t>(bytes / threads));
   memory.name = "memory";
   ceilings.memory.push_back(std::move(memory));

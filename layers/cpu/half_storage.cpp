@@ -68,11 +68,11 @@ class Twin {
   std::unique_ptr<NodeSpec> spec_;
 };
 
-constexpr std::size_t kMostOperands = 32;
+constexpr std::size_t kMaxOperands = 32;
 
 Refusal refuse(const Candidate& candidate, const NodeSpec& spec) {
   if (spec.precision != Precision::fp16) return "for fp16 only";
-  if (spec.inputs.size() > kMostOperands || spec.outputs.size() > kMostOperands) return "too many operands";
+  if (spec.inputs.size() > kMaxOperands || spec.outputs.size() > kMaxOperands) return "too many operands";
   if (!candidate.refuse(spec)) return "the kernel takes f16 itself";
   return candidate.refuse(Twin(spec).spec());
 }
@@ -97,8 +97,8 @@ class HalfStorage final : public Kernel {
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    std::array<ConstTensorView, kMostOperands> in;
-    std::array<TensorView, kMostOperands> out;
+    std::array<ConstTensorView, kMaxOperands> in;
+    std::array<TensorView, kMaxOperands> out;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       in[i] = inputs[i];
       if (inputs_[i] == kAsItIs || !inputs[i].present()) continue;

@@ -53,9 +53,9 @@ void register_cuda_qconv_pipelined(Registry& registry);
 void register_cuda_qconv_implicit_gemm(Registry& registry);
 void register_cuda_qconv_cudnn(Registry& registry);
 void register_cuda_qconv_direct(Registry& registry);
-void register_cuda_qelementwise(Registry& registry);   // Quantize, Dequantize, QAdd
-void register_cuda_qfunctions(Registry& registry);     // QUnary, QMul
-void register_cuda_qpool(Registry& registry);          // maxima of integers, QAveragePool
+void register_cuda_qelementwise(Registry& registry);  // Quantize, Dequantize, QAdd
+void register_cuda_qfunctions(Registry& registry);    // QUnary, QMul
+void register_cuda_qpool(Registry& registry);         // maxima of integers, QAveragePool
 
 // Through libraries.
 void register_cuda_linear_skinny(Registry& registry);  // Gemm with few rows, without a library

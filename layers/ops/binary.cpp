@@ -100,7 +100,7 @@ std::vector<TensorDesc> Binary::infer(std::span<const TensorDesc* const> inputs)
   return {{shape, type}};
 }
 
-bool Binary::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Binary::is_batch_independent(const SampledInputs& inputs) const {
   return broadcast_keeps_samples(inputs);
 }
 
@@ -121,7 +121,7 @@ std::vector<TensorDesc> Where::infer(std::span<const TensorDesc* const> inputs) 
   return {{broadcast_shapes(inputs[0]->shape, choices), inputs[1]->dtype}};
 }
 
-bool Where::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Where::is_batch_independent(const SampledInputs& inputs) const {
   return broadcast_keeps_samples(inputs);
 }
 

@@ -30,6 +30,11 @@ enum class BinaryKind : std::uint8_t {
 std::string_view binary_name(BinaryKind kind);
 /// True for equal, less, less_equal, greater and greater_equal, whose output is bool.
 bool is_comparison(BinaryKind kind);
+/// True for add, sub, mul, min and max: finite for finite operands that do not overflow.
+constexpr bool is_channelwise(BinaryKind kind) {
+  return kind == BinaryKind::add || kind == BinaryKind::sub || kind == BinaryKind::mul ||
+         kind == BinaryKind::min || kind == BinaryKind::max;
+}
 
 struct BinaryAttributes {
   BinaryKind kind = BinaryKind::add;
@@ -45,8 +50,9 @@ class Binary final : public LayerOf<Binary, BinaryAttributes> {
   static constexpr std::string_view kType = "Binary";
   using LayerOf::LayerOf;
 
+  LayerTraits traits() const override { return {.channelwise = is_channelwise(attributes_.kind)}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   bool may_run_in_place(int /*index*/) const override { return true; }
   std::string summary() const override;
 };
@@ -56,7 +62,7 @@ class Where final : public LayerOf<Where, NoAttributes> {
  public:
   static constexpr std::string_view kType = "Where";
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
 };
 
 }  // namespace pipit

@@ -10,7 +10,7 @@ std::vector<TensorDesc> Cast::infer(std::span<const TensorDesc* const> inputs) c
   return {{inputs[0]->shape, attributes_.to}};
 }
 
-bool Cast::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Cast::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0});
 }
 

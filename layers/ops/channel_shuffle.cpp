@@ -9,17 +9,17 @@
 namespace pipit {
 
 ChannelShuffle::ChannelShuffle(ChannelShuffleAttributes attributes) : LayerOf(std::move(attributes)) {
-  if (attributes_.groups < 1 || attributes_.groups > kMostGroups)
-    fail("ChannelShuffle: {} groups, expected 1 to {}", attributes_.groups, kMostGroups);
-  if (attributes_.sizes.empty() || attributes_.sizes.size() > kMost)
-    fail("ChannelShuffle: {} output sizes, expected 1 to {}", attributes_.sizes.size(), kMost);
+  if (attributes_.groups < 1 || attributes_.groups > kMaxGroups)
+    fail("ChannelShuffle: {} groups, expected 1 to {}", attributes_.groups, kMaxGroups);
+  if (attributes_.sizes.empty() || attributes_.sizes.size() > kMax)
+    fail("ChannelShuffle: {} output sizes, expected 1 to {}", attributes_.sizes.size(), kMax);
   if (!attributes_.widths.empty() && attributes_.widths.size() != attributes_.sizes.size())
     fail("ChannelShuffle: {} widths for {} outputs", attributes_.widths.size(), attributes_.sizes.size());
 }
 
 std::vector<TensorDesc> ChannelShuffle::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, std::max<std::size_t>(inputs.size(), 1));
-  if (inputs.size() > kMost) fail("ChannelShuffle: {} inputs, expected up to {}", inputs.size(), kMost);
+  if (inputs.size() > kMax) fail("ChannelShuffle: {} inputs, expected up to {}", inputs.size(), kMax);
   if (!attributes_.taken.empty() && attributes_.taken.size() != inputs.size())
     fail("ChannelShuffle: numbers of channels for {} of {} inputs", attributes_.taken.size(), inputs.size());
   const TensorDesc& first = *inputs[0];
@@ -50,7 +50,7 @@ std::vector<TensorDesc> ChannelShuffle::infer(std::span<const TensorDesc* const>
   return outputs;
 }
 
-bool ChannelShuffle::keeps_samples_apart(const SampledInputs& inputs) const {
+bool ChannelShuffle::is_batch_independent(const SampledInputs& inputs) const {
   return std::ranges::find(inputs.by_sample, false) == inputs.by_sample.end();
 }
 

@@ -23,18 +23,18 @@ struct ChannelShuffleAttributes {
 /// With C channels side by side in the inputs, channel c of all outputs is that at c % groups * (C / groups) +
 /// c / groups: Reshape to [N, groups, C / groups, ...], Transpose of dimensions 1 and 2, and Reshape back (Zhang et al.
 /// 2017, ShuffleNet; torch.nn.ChannelShuffle), with the Concat in front and the Split behind. Made by passes.
-/// Inputs: up to kMost tensors [N, channels, ...], equal but for their channels. One output per size, up to kMost.
+/// Inputs: up to kMax tensors [N, channels, ...], equal but for their channels. One output per size, up to kMax.
 class ChannelShuffle final : public LayerOf<ChannelShuffle, ChannelShuffleAttributes> {
  public:
   static constexpr std::string_view kType = "ChannelShuffle";
   // Kernels have lists of what of an input goes where.
-  static constexpr std::size_t kMost = 16;  ///< inputs, and outputs
-  static constexpr std::int64_t kMostGroups = 64;
+  static constexpr std::size_t kMax = 16;  ///< inputs, and outputs
+  static constexpr std::int64_t kMaxGroups = 64;
   explicit ChannelShuffle(ChannelShuffleAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 

@@ -45,7 +45,7 @@ std::vector<TensorDesc> Conv::infer(std::span<const TensorDesc* const> inputs) c
   return {y};
 }
 
-bool Conv::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Conv::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0, 3});
 }
 

@@ -72,7 +72,7 @@ std::vector<TensorDesc> ConvTranspose::infer(std::span<const TensorDesc* const> 
   return {{Shape(std::span<const std::int64_t>(dims.data(), used)), x.dtype}};
 }
 
-bool ConvTranspose::keeps_samples_apart(const SampledInputs& inputs) const {
+bool ConvTranspose::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0});
 }
 

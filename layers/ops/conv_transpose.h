@@ -30,7 +30,7 @@ class ConvTranspose final : public LayerOf<ConvTranspose, ConvTransposeAttribute
 
   LayerTraits traits() const override { return {.family = LayerFamily::convolution, .weights = 1}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   std::string summary() const override;

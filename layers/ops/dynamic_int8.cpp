@@ -17,7 +17,7 @@ std::vector<TensorDesc> DynamicQuantize::infer(std::span<const TensorDesc* const
   return {{x.shape, kDynamicBytes.dtype}, {Shape{scales}, DType::f32}};
 }
 
-bool DynamicQuantize::keeps_samples_apart(const SampledInputs& inputs) const {
+bool DynamicQuantize::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && attributes_.per_sample;
 }
 
@@ -53,7 +53,7 @@ std::vector<TensorDesc> DynamicQConv::infer(std::span<const TensorDesc* const> i
   return {y};
 }
 
-bool DynamicQConv::keeps_samples_apart(const SampledInputs& inputs) const {
+bool DynamicQConv::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0, kResidual, kScales});
 }
 

@@ -29,7 +29,7 @@ class DynamicQuantize final : public LayerOf<DynamicQuantize, DynamicQuantizeAtt
 
   LayerTraits traits() const override { return {.arithmetic = Arithmetic::between}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 
@@ -60,7 +60,7 @@ class DynamicQConv final : public LayerOf<DynamicQConv, DynamicQConvAttributes> 
             .residual = kResidual};
   }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   std::string summary() const override;

@@ -38,7 +38,7 @@ std::vector<TensorDesc> Gemm::infer(std::span<const TensorDesc* const> inputs) c
   return {{y, a.dtype, Layout::row_major}};
 }
 
-bool Gemm::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Gemm::is_batch_independent(const SampledInputs& inputs) const {
   const TensorDesc* c = optional_input(inputs.descs, 2);
   const bool c_by_sample = c != nullptr && inputs.by_sample[2];
   const bool c_has_rows = c != nullptr && c->shape.rank() == 2 && c->shape[0] != 1;

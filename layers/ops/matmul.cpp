@@ -73,7 +73,7 @@ std::vector<TensorDesc> MatMul::infer(std::span<const TensorDesc* const> inputs)
   return {{Shape(std::span<const std::int64_t>(dims.data(), rank)), a.dtype, Layout::row_major}};
 }
 
-bool MatMul::keeps_samples_apart(const SampledInputs& inputs) const {
+bool MatMul::is_batch_independent(const SampledInputs& inputs) const {
   // Dimension 0 must be one of the batch, or the rows of A, in the output too.
   const Shape& a = inputs.descs[0]->shape;
   const Shape& b = inputs.descs[1]->shape;

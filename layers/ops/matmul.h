@@ -36,7 +36,7 @@ class MatMul final : public LayerOf<MatMul, NoAttributes> {
   static constexpr std::string_view kType = "MatMul";
   LayerTraits traits() const override { return {.family = LayerFamily::linear, .weights = 1}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
 };

@@ -45,7 +45,7 @@ std::vector<TensorDesc> BatchNorm::infer(std::span<const TensorDesc* const> inpu
   return {like(x)};
 }
 
-bool BatchNorm::keeps_samples_apart(const SampledInputs& inputs) const {
+bool BatchNorm::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && inputs.descs[0]->shape.rank() > 1;
 }
 
@@ -77,7 +77,7 @@ std::vector<TensorDesc> LayerNorm::infer(std::span<const TensorDesc* const> inpu
   return outputs;
 }
 
-bool LayerNorm::keeps_samples_apart(const SampledInputs& inputs) const {
+bool LayerNorm::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) &&
          normalize_axis(attributes_.axis, inputs.descs[0]->shape.rank(), "LayerNorm") > 0;
 }
@@ -116,7 +116,7 @@ std::int64_t channels_of_group(const InstanceNormAttributes& attributes, const S
   return attributes.groups == 0 ? 1 : x[1] / attributes.groups;
 }
 
-bool InstanceNorm::keeps_samples_apart(const SampledInputs& inputs) const {
+bool InstanceNorm::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0});
 }
 
@@ -139,7 +139,7 @@ std::vector<TensorDesc> Lrn::infer(std::span<const TensorDesc* const> inputs) co
   return {like(*inputs[0])};
 }
 
-bool Lrn::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Lrn::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0});
 }
 

@@ -17,7 +17,7 @@ class BatchNorm final : public LayerOf<BatchNorm, BatchNormAttributes> {
   explicit BatchNorm(BatchNormAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   bool may_run_in_place(int index) const override { return index == 0; }
 };
 
@@ -34,7 +34,7 @@ class LayerNorm final : public LayerOf<LayerNorm, LayerNormAttributes> {
   explicit LayerNorm(LayerNormAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
   std::string summary() const override;
 };
@@ -53,7 +53,7 @@ class InstanceNorm final : public LayerOf<InstanceNorm, InstanceNormAttributes> 
   explicit InstanceNorm(InstanceNormAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 
@@ -85,7 +85,7 @@ class Lrn final : public LayerOf<Lrn, LrnAttributes> {
   explicit Lrn(LrnAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   std::string summary() const override;
 };

@@ -8,15 +8,15 @@ namespace pipit {
 std::vector<TensorDesc> NormalizeImage::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 2);
   const TensorDesc& x = *inputs[0];
-  if (x.dtype != DType::u8 || x.shape.rank() != 4 || x.shape[3] < 1 || x.shape[3] > kMostChannels)
-    fail("{}: x is {}; expected u8 [N, H, W, C] with 1 to {} channels", kType, x.str(), kMostChannels);
+  if (x.dtype != DType::u8 || x.shape.rank() != 4 || x.shape[3] < 1 || x.shape[3] > kMaxChannels)
+    fail("{}: x is {}; expected u8 [N, H, W, C] with 1 to {} channels", kType, x.str(), kMaxChannels);
   const std::int64_t channels = x.shape[3];
   check_operand(*inputs[1], Shape{channels, 256}, DType::f32, kType, "the table");
   const Shape y = attributes_.channels_first ? Shape{x.shape[0], channels, x.shape[1], x.shape[2]} : x.shape;
   return {{y, DType::f32}};
 }
 
-bool NormalizeImage::keeps_samples_apart(const SampledInputs& inputs) const {
+bool NormalizeImage::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0});
 }
 

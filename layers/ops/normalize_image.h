@@ -15,12 +15,12 @@ struct NormalizeImageAttributes {
 class NormalizeImage final : public LayerOf<NormalizeImage, NormalizeImageAttributes> {
  public:
   static constexpr std::string_view kType = "NormalizeImage";
-  static constexpr std::int64_t kMostChannels = 4;
+  static constexpr std::int64_t kMaxChannels = 4;
   using LayerOf::LayerOf;
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 

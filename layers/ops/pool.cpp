@@ -84,7 +84,7 @@ std::vector<TensorDesc> Pool::infer(std::span<const TensorDesc* const> inputs) c
   return outputs;
 }
 
-bool Pool::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Pool::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && !attributes_.indices;  // these count through the whole batch
 }
 

@@ -37,8 +37,12 @@ class Pool final : public LayerOf<Pool, PoolAttributes> {
   static constexpr std::string_view kType = "Pool";
   explicit Pool(PoolAttributes attributes);
 
+  LayerTraits traits() const override {
+    const bool maxima = attributes_.kind == PoolKind::max && !attributes_.indices;
+    return {.movement = maxima ? Movement::selected : Movement::none, .channelwise = !attributes_.indices};
+  }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   std::string summary() const override;

@@ -10,7 +10,7 @@ namespace pipit {
 namespace {
 
 // Above it a sum of products of u8 and s8 may leave int32.
-constexpr std::int64_t kMostDepth = (std::int64_t{1} << 31) / (255 * 128) - 1;
+constexpr std::int64_t kMaxDepth = (std::int64_t{1} << 31) / (255 * 128) - 1;
 
 }  // namespace
 
@@ -41,8 +41,8 @@ std::vector<TensorDesc> QConv::infer(std::span<const TensorDesc* const> inputs) 
   if (scales != 1 && scales != static_cast<std::size_t>(outputs))
     fail("QConv: {} weight scales for {} output channels; expected 1 or {}", scales, outputs, outputs);
   const std::int64_t depth = weights.shape.elements() / std::max<std::int64_t>(outputs, 1);
-  if (depth > kMostDepth) {
-    fail_unsupported("QConv: {} products per output may overflow int32 (at most {})", depth, kMostDepth);
+  if (depth > kMaxDepth) {
+    fail_unsupported("QConv: {} products per output may overflow int32 (at most {})", depth, kMaxDepth);
   }
   if (const TensorDesc* bias = optional_input(inputs, 2))
     check_operand(*bias, Shape{outputs}, DType::i32, kType, "bias");
@@ -52,7 +52,7 @@ std::vector<TensorDesc> QConv::infer(std::span<const TensorDesc* const> inputs) 
   return {y};
 }
 
-bool QConv::keeps_samples_apart(const SampledInputs& inputs) const {
+bool QConv::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0, 3});
 }
 

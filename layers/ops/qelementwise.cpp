@@ -19,7 +19,7 @@ std::vector<TensorDesc> QAdd::infer(std::span<const TensorDesc* const> inputs) c
   return {{inputs[0]->shape, attributes_.y.dtype}};
 }
 
-bool QAdd::keeps_samples_apart(const SampledInputs& inputs) const {
+bool QAdd::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0, 1});
 }
 
@@ -43,7 +43,7 @@ std::vector<TensorDesc> QMul::infer(std::span<const TensorDesc* const> inputs) c
   return {{inputs[0]->shape, attributes_.y.dtype}};
 }
 
-bool QMul::keeps_samples_apart(const SampledInputs& inputs) const {
+bool QMul::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0, 1});
 }
 
@@ -82,7 +82,7 @@ std::vector<TensorDesc> QAveragePool::infer(std::span<const TensorDesc* const> i
   return {y};
 }
 
-bool QAveragePool::keeps_samples_apart(const SampledInputs& inputs) const {
+bool QAveragePool::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0});
 }
 

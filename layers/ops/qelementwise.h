@@ -21,9 +21,9 @@ class QAdd final : public LayerOf<QAdd, QAddAttributes>, public QuantizedOutput 
   explicit QAdd(QAddAttributes attributes);
 
   const Quantization& output_quantization() const override { return attributes_.y; }
-  LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers}; }
+  LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers, .channelwise = true}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   bool may_run_in_place(int /*index*/) const override { return true; }
   std::string summary() const override;
 };
@@ -42,10 +42,10 @@ class QMul final : public LayerOf<QMul, QMulAttributes>, public QuantizedOutput 
   explicit QMul(QMulAttributes attributes);
 
   const Quantization& output_quantization() const override { return attributes_.y; }
-  LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers}; }
+  LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers, .channelwise = true}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool may_run_in_place(int index) const override { return index == 0; }
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 
@@ -67,9 +67,9 @@ class QAveragePool final : public LayerOf<QAveragePool, QAveragePoolAttributes>,
   explicit QAveragePool(QAveragePoolAttributes attributes);
 
   const Quantization& output_quantization() const override { return attributes_.y; }
-  LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers}; }
+  LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers, .channelwise = true}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   std::string summary() const override;

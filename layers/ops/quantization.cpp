@@ -16,11 +16,11 @@ void check_quantization(const Quantization& q, std::string_view layer, std::stri
 }
 
 bool exact_multiplier(float x_scale, float weight_scale, const Quantization& y) {
-  constexpr double kMostSum = 2147483648.0;
+  constexpr double kMaxSum = 2147483648.0;
   const double y_scale = y.quantized() ? y.scale : 1.0;
   const float product = x_scale * weight_scale;
   if (std::isnormal(product) && std::isnormal(product / static_cast<float>(y_scale))) return true;
-  return y.quantized() && static_cast<double>(x_scale) * weight_scale / y_scale * kMostSum < 0.5;
+  return y.quantized() && static_cast<double>(x_scale) * weight_scale / y_scale * kMaxSum < 0.5;
 }
 
 }  // namespace pipit

@@ -30,7 +30,7 @@ std::vector<TensorDesc> Quantize::infer(std::span<const TensorDesc* const> input
   return {{inputs[0]->shape, attributes_.dtype}};
 }
 
-bool Quantize::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Quantize::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0});
 }
 
@@ -48,7 +48,7 @@ std::vector<TensorDesc> Dequantize::infer(std::span<const TensorDesc* const> inp
   return {{inputs[0]->shape, DType::f32}};
 }
 
-bool Dequantize::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Dequantize::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0});
 }
 

@@ -14,9 +14,9 @@ class Quantize final : public LayerOf<Quantize, Quantization>, public QuantizedO
   const Quantization& y() const { return attributes(); }
 
   const Quantization& output_quantization() const override { return attributes_; }
-  LayerTraits traits() const override { return {.arithmetic = Arithmetic::between}; }
+  LayerTraits traits() const override { return {.arithmetic = Arithmetic::between, .channelwise = true}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 
@@ -27,9 +27,9 @@ class Dequantize final : public LayerOf<Dequantize, Quantization> {
   explicit Dequantize(Quantization x);
   const Quantization& x() const { return attributes(); }
 
-  LayerTraits traits() const override { return {.arithmetic = Arithmetic::between}; }
+  LayerTraits traits() const override { return {.arithmetic = Arithmetic::between, .channelwise = true}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 

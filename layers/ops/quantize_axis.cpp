@@ -53,7 +53,7 @@ std::vector<TensorDesc> QuantizeAxis::infer(std::span<const TensorDesc* const> i
   return {{inputs[0]->shape, attributes_.dtype}};
 }
 
-bool QuantizeAxis::keeps_samples_apart(const SampledInputs& inputs) const {
+bool QuantizeAxis::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && (attributes_.per_tensor() || attributes_.axis != 0);
 }
 
@@ -72,7 +72,7 @@ std::vector<TensorDesc> DequantizeAxis::infer(std::span<const TensorDesc* const>
   return {{inputs[0]->shape, DType::f32}};
 }
 
-bool DequantizeAxis::keeps_samples_apart(const SampledInputs& inputs) const {
+bool DequantizeAxis::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && (attributes_.per_tensor() || attributes_.axis != 0);
 }
 

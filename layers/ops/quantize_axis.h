@@ -27,7 +27,7 @@ class QuantizeAxis final : public LayerOf<QuantizeAxis, AxisQuantization> {
 
   LayerTraits traits() const override { return {.arithmetic = Arithmetic::between}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 
@@ -40,7 +40,7 @@ class DequantizeAxis final : public LayerOf<DequantizeAxis, AxisQuantization> {
 
   LayerTraits traits() const override { return {.arithmetic = Arithmetic::between}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 

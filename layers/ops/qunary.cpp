@@ -21,7 +21,7 @@ std::vector<TensorDesc> QUnary::infer(std::span<const TensorDesc* const> inputs)
   return {{inputs[0]->shape, attributes_.y.dtype}};
 }
 
-bool QUnary::keeps_samples_apart(const SampledInputs& inputs) const {
+bool QUnary::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0});
 }
 
@@ -54,31 +54,6 @@ std::array<std::uint8_t, 256> unary_table(const QUnaryAttributes& attributes) {
 
 QUnaryAttributes requantization(const Quantization& x, const Quantization& y) {
   return {{UnaryKind::clip, -INFINITY, INFINITY}, x, y};
-}
-
-bool is_activation(UnaryKind kind) {
-  switch (kind) {
-    case UnaryKind::relu:
-    case UnaryKind::leaky_relu:
-    case UnaryKind::elu:
-    case UnaryKind::selu:
-    case UnaryKind::celu:
-    case UnaryKind::clip:
-    case UnaryKind::sigmoid:
-    case UnaryKind::tanh:
-    case UnaryKind::hard_sigmoid:
-    case UnaryKind::hard_swish:
-    case UnaryKind::silu:
-    case UnaryKind::swish:
-    case UnaryKind::mish:
-    case UnaryKind::gelu:
-    case UnaryKind::gelu_tanh:
-    case UnaryKind::softplus:
-    case UnaryKind::softsign:
-      return true;
-    default:
-      return false;
-  }
 }
 
 }  // namespace pipit

@@ -23,10 +23,12 @@ class QUnary final : public LayerOf<QUnary, QUnaryAttributes>, public QuantizedO
   explicit QUnary(QUnaryAttributes attributes);
 
   const Quantization& output_quantization() const override { return attributes_.y; }
-  LayerTraits traits() const override { return {.arithmetic = Arithmetic::integers}; }
+  LayerTraits traits() const override {
+    return {.arithmetic = Arithmetic::integers, .channelwise = is_activation(attributes_.function.kind)};
+  }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
   bool may_run_in_place(int /*index*/) const override { return true; }
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 
@@ -38,9 +40,5 @@ std::array<std::uint8_t, 256> unary_table(const QUnaryAttributes& attributes);
 
 /// The function that changes nothing: the values of x as y has them.
 QUnaryAttributes requantization(const Quantization& x, const Quantization& y);
-
-/// Activation functions, whose values do not grow much faster than their argument: 8 bits hold what they return as well
-/// as what they are given. Not exp, log, reciprocal and the like.
-bool is_activation(UnaryKind kind);
 
 }  // namespace pipit

@@ -85,7 +85,7 @@ std::vector<TensorDesc> Reduce::infer(std::span<const TensorDesc* const> inputs)
   return {{shape, x.dtype}};
 }
 
-bool Reduce::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Reduce::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && !reduced_dims(attributes_, inputs.descs[0]->shape)[0];
 }
 
@@ -122,7 +122,7 @@ std::vector<TensorDesc> ArgMax::infer(std::span<const TensorDesc* const> inputs)
   return {{shape, DType::i64}};
 }
 
-bool ArgMax::keeps_samples_apart(const SampledInputs& inputs) const {
+bool ArgMax::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) &&
          normalize_axis(attributes_.axis, inputs.descs[0]->shape.rank(), "ArgMax") > 0;
 }

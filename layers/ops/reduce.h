@@ -30,7 +30,7 @@ class Reduce final : public LayerOf<Reduce, ReduceAttributes> {
   using LayerOf::LayerOf;
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   /// any where the reduced dimensions stay as 1; row_major where they are dropped (the rank changes).
   LayoutPreference layout_preference() const override;
   std::string summary() const override;
@@ -55,7 +55,7 @@ class ArgMax final : public LayerOf<ArgMax, ArgMaxAttributes> {
   using LayerOf::LayerOf;
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override {
     return attributes_.keep_dims ? LayoutPreference::any : LayoutPreference::row_major;
   }

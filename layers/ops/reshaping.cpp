@@ -27,7 +27,7 @@ std::vector<TensorDesc> Reshape::infer(std::span<const TensorDesc* const> inputs
   return {{attributes_.shape, x.dtype}};
 }
 
-bool Reshape::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Reshape::is_batch_independent(const SampledInputs& inputs) const {
   const Shape& x = inputs.descs[0]->shape;
   return sampled_exactly(inputs, {0}) && attributes_.shape.rank() > 0 && attributes_.shape[0] == x[0];
 }
@@ -63,7 +63,7 @@ std::vector<TensorDesc> Transpose::infer(std::span<const TensorDesc* const> inpu
   return {{Shape(std::span(dims.data(), permutation.size())), x.dtype}};
 }
 
-bool Transpose::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Transpose::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && attributes_.permutation[0] == 0;
 }
 
@@ -109,7 +109,7 @@ std::vector<TensorDesc> DepthToSpace::infer(std::span<const TensorDesc* const> i
            x.dtype}};
 }
 
-bool DepthToSpace::keeps_samples_apart(const SampledInputs& inputs) const {
+bool DepthToSpace::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0});
 }
 
@@ -127,7 +127,7 @@ std::vector<TensorDesc> Expand::infer(std::span<const TensorDesc* const> inputs)
   return {{attributes_.shape, x.dtype}};
 }
 
-bool Expand::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Expand::is_batch_independent(const SampledInputs& inputs) const {
   const Shape& x = inputs.descs[0]->shape;
   return sampled_exactly(inputs, {0}) && attributes_.shape.rank() == x.rank() && attributes_.shape[0] == x[0];
 }
@@ -151,7 +151,7 @@ std::vector<TensorDesc> Tile::infer(std::span<const TensorDesc* const> inputs) c
   return {{Shape(std::span(dims.data(), repeats.size())), x.dtype}};
 }
 
-bool Tile::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Tile::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && attributes_.repeats[0] == 1;
 }
 
@@ -175,7 +175,7 @@ Work Gather::work(std::span<const TensorDesc* const> /*inputs*/,
   return {0, 0};  // that is up to the indices
 }
 
-bool Gather::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Gather::is_batch_independent(const SampledInputs& inputs) const {
   if (sampled_exactly(inputs, {0}))
     return normalize_axis(attributes_.axis, inputs.descs[0]->shape.rank(), "Gather") > 0;
   return sampled_exactly(inputs, {1}) &&
@@ -200,7 +200,7 @@ std::vector<TensorDesc> ToLayout::infer(std::span<const TensorDesc* const> input
   return {{inputs[0]->shape, inputs[0]->dtype}};
 }
 
-bool ToLayout::keeps_samples_apart(const SampledInputs& inputs) const {
+bool ToLayout::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0});
 }
 

@@ -16,8 +16,9 @@ class Reshape final : public LayerOf<Reshape, ReshapeAttributes> {
   static constexpr std::string_view kType = "Reshape";
   using LayerOf::LayerOf;
 
+  LayerTraits traits() const override { return {.movement = Movement::rearranged}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   LayerPtr for_samples(std::int64_t samples) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
   /// Where both are row_major or the order does not matter.
@@ -35,8 +36,9 @@ class Transpose final : public LayerOf<Transpose, TransposeAttributes> {
   static constexpr std::string_view kType = "Transpose";
   explicit Transpose(TransposeAttributes attributes);
 
+  LayerTraits traits() const override { return {.movement = Movement::rearranged}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
   /// Where the permutation only renames what the layouts already order so.
@@ -55,8 +57,9 @@ class DepthToSpace final : public LayerOf<DepthToSpace, DepthToSpaceAttributes> 
   static constexpr std::string_view kType = "DepthToSpace";
   explicit DepthToSpace(DepthToSpaceAttributes attributes);
 
+  LayerTraits traits() const override { return {.movement = Movement::rearranged}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 
@@ -70,8 +73,9 @@ class Expand final : public LayerOf<Expand, ExpandAttributes> {
   static constexpr std::string_view kType = "Expand";
   using LayerOf::LayerOf;
 
+  LayerTraits traits() const override { return {.movement = Movement::repeated}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   LayerPtr for_samples(std::int64_t samples) const override;
 };
 
@@ -85,8 +89,9 @@ class Tile final : public LayerOf<Tile, TileAttributes> {
   static constexpr std::string_view kType = "Tile";
   using LayerOf::LayerOf;
 
+  LayerTraits traits() const override { return {.movement = Movement::repeated}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
 };
 
 struct GatherAttributes {
@@ -100,8 +105,9 @@ class Gather final : public LayerOf<Gather, GatherAttributes> {
   static constexpr std::string_view kType = "Gather";
   using LayerOf::LayerOf;
 
+  LayerTraits traits() const override { return {.movement = Movement::repeated}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
 };
@@ -122,8 +128,9 @@ class ToLayout final : public LayerOf<ToLayout, ToLayoutAttributes> {
   static constexpr std::string_view kType = "ToLayout";
   using LayerOf::LayerOf;
 
+  LayerTraits traits() const override { return {.movement = Movement::rearranged}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   /// A copy only where the two orders differ.
   bool is_view(const TensorDesc& input, const TensorDesc& output) const override;
 };

@@ -14,7 +14,7 @@ namespace pipit {
 namespace {
 
 // Above this float coordinates no longer resolve neighbouring positions.
-constexpr std::int64_t kMostResized = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxResized = std::int64_t{1} << 24;
 
 }  // namespace
 
@@ -46,9 +46,9 @@ std::vector<TensorDesc> Resize::infer(std::span<const TensorDesc* const> inputs)
     const std::int64_t in = x.shape[axis];
     const float scaled = std::floor(static_cast<float>(in) * attributes_.scales[at(axis)]);
     const bool identity = !resizes_axis(attributes_, axis, in);
-    if (!identity && (in < 1 || in > kMostResized)) {
+    if (!identity && (in < 1 || in > kMaxResized)) {
       fail("Resize: dimension {} of {} cannot be resized; extents of 1 to {} can", axis, x.shape.str(),
-           kMostResized);
+           kMaxResized);
     }
     if (identity) {
       dims[at(axis)] = in;
@@ -56,12 +56,12 @@ std::vector<TensorDesc> Resize::infer(std::span<const TensorDesc* const> inputs)
       dims[at(axis)] = attributes_.sizes[at(axis)];
     } else {
       dims[at(axis)] =
-          scaled > static_cast<float>(kMostResized) ? kMostResized + 1 : static_cast<std::int64_t>(scaled);
+          scaled > static_cast<float>(kMaxResized) ? kMaxResized + 1 : static_cast<std::int64_t>(scaled);
     }
-    if (!identity && (dims[at(axis)] < 1 || dims[at(axis)] > kMostResized)) {
+    if (!identity && (dims[at(axis)] < 1 || dims[at(axis)] > kMaxResized)) {
       const std::int64_t size = attributes_.sizes[at(axis)];
       fail("Resize: dimension {} of {} would get extent {}; 1 to {} are supported", axis, x.shape.str(),
-           size > 0 ? fmt::format("{}", size) : fmt::format("{:.0f}", scaled), kMostResized);
+           size > 0 ? fmt::format("{}", size) : fmt::format("{:.0f}", scaled), kMaxResized);
     }
   }
   return {
@@ -78,7 +78,7 @@ Work Resize::work(std::span<const TensorDesc* const> inputs, std::span<const Ten
   return {0, share};
 }
 
-bool Resize::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Resize::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && !resizes_axis(attributes_, 0, inputs.descs[0]->shape[0]);
 }
 
@@ -133,7 +133,7 @@ struct Fraction {
 };
 
 // source_coordinate() without rounding, where the scale is no other number than the quotient of the extents. These are
-// at most kMostResized.
+// at most kMaxResized.
 std::optional<Fraction> exact_coordinate(const ResizeAttributes& attributes, int axis, std::int64_t output,
                                          std::int64_t in, std::int64_t out) {
   if (attributes.coordinates == ResizeCoordinates::align_corners)

@@ -34,8 +34,13 @@ class Resize final : public LayerOf<Resize, ResizeAttributes> {
   static constexpr std::string_view kType = "Resize";
   explicit Resize(ResizeAttributes attributes);
 
+  LayerTraits traits() const override {
+    const bool nearest = attributes_.mode == ResizeMode::nearest;
+    return {.movement = nearest ? Movement::repeated : Movement::none,
+            .channelwise = attributes_.scales[1] == 1};
+  }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   LayerPtr for_samples(std::int64_t samples) const override;
   std::string summary() const override;

@@ -1,4 +1,4 @@
-// What layers say of the samples of a batch (Layer::keeps_samples_apart).
+// What layers say of the samples of a batch (Layer::is_batch_independent).
 #pragma once
 
 #include <initializer_list>

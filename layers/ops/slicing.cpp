@@ -43,7 +43,7 @@ std::vector<TensorDesc> Concat::infer(std::span<const TensorDesc* const> inputs)
   return {{first.shape.with(axis, extent), first.dtype}};
 }
 
-bool Concat::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Concat::is_batch_independent(const SampledInputs& inputs) const {
   const auto& by_sample = inputs.by_sample;
   return normalize_axis(attributes_.axis, inputs.descs[0]->shape.rank(), "Concat") > 0 &&
          std::find(by_sample.begin(), by_sample.end(), false) == by_sample.end();
@@ -74,7 +74,7 @@ std::vector<TensorDesc> Split::infer(std::span<const TensorDesc* const> inputs) 
   return outputs;
 }
 
-bool Split::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Split::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) &&
          normalize_axis(attributes_.axis, inputs.descs[0]->shape.rank(), "Split") > 0;
 }
@@ -136,7 +136,7 @@ Work Slice::work(std::span<const TensorDesc* const> inputs, std::span<const Tens
   return {0, elements > 0 ? static_cast<double>(outputs[0].elements()) / elements : 1};
 }
 
-bool Slice::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Slice::is_batch_independent(const SampledInputs& inputs) const {
   const int rank = inputs.descs[0]->shape.rank();
   return sampled_exactly(inputs, {0}) &&
          std::none_of(attributes_.axes.begin(), attributes_.axes.end(),
@@ -197,7 +197,7 @@ std::vector<TensorDesc> Pad::infer(std::span<const TensorDesc* const> inputs) co
   return {{Shape(std::span(dims.data(), rank)), x.dtype}};
 }
 
-bool Pad::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Pad::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && attributes_.begin[0] == 0 && attributes_.end[0] == 0;
 }
 

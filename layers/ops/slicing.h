@@ -18,7 +18,7 @@ class Concat final : public LayerOf<Concat, ConcatAttributes> {
   using LayerOf::LayerOf;
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 
@@ -33,8 +33,9 @@ class Split final : public LayerOf<Split, SplitAttributes> {
   static constexpr std::string_view kType = "Split";
   explicit Split(SplitAttributes attributes);
 
+  LayerTraits traits() const override { return {.movement = Movement::rearranged}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 
@@ -50,8 +51,9 @@ class Slice final : public LayerOf<Slice, SliceAttributes> {
   static constexpr std::string_view kType = "Slice";
   explicit Slice(SliceAttributes attributes);
 
+  LayerTraits traits() const override { return {.movement = Movement::rearranged}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   std::string summary() const override;
 };
@@ -82,8 +84,9 @@ class Pad final : public LayerOf<Pad, PadAttributes> {
   static constexpr std::string_view kType = "Pad";
   explicit Pad(PadAttributes attributes);
 
+  LayerTraits traits() const override { return {.movement = Movement::selected}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   std::string summary() const override;
 };
 

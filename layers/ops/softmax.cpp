@@ -18,7 +18,7 @@ std::vector<TensorDesc> Softmax::infer(std::span<const TensorDesc* const> inputs
   return {{x.shape, x.dtype, Layout::row_major}};
 }
 
-bool Softmax::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Softmax::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && softmax_groups(attributes_, inputs.descs[0]->shape).begin > 0;
 }
 

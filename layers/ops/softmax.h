@@ -26,7 +26,7 @@ class Softmax final : public LayerOf<Softmax, SoftmaxAttributes> {
   using LayerOf::LayerOf;
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   /// row_major when flatten_from_axis spans several dimensions.
   LayoutPreference layout_preference() const override;
   std::string summary() const override;

@@ -125,7 +125,7 @@ std::vector<TensorDesc> Unary::infer(std::span<const TensorDesc* const> inputs) 
   return {{x.shape, x.dtype}};
 }
 
-bool Unary::keeps_samples_apart(const SampledInputs& inputs) const {
+bool Unary::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0});
 }
 
@@ -146,6 +146,31 @@ std::string Unary::summary() const {
       return fmt::format("{} {:.6g} {:.6g}", name, attributes_.alpha, attributes_.beta);
     default:
       return std::string(name);
+  }
+}
+
+bool is_activation(UnaryKind kind) {
+  switch (kind) {
+    case UnaryKind::relu:
+    case UnaryKind::leaky_relu:
+    case UnaryKind::elu:
+    case UnaryKind::selu:
+    case UnaryKind::celu:
+    case UnaryKind::clip:
+    case UnaryKind::sigmoid:
+    case UnaryKind::tanh:
+    case UnaryKind::hard_sigmoid:
+    case UnaryKind::hard_swish:
+    case UnaryKind::silu:
+    case UnaryKind::swish:
+    case UnaryKind::mish:
+    case UnaryKind::gelu:
+    case UnaryKind::gelu_tanh:
+    case UnaryKind::softplus:
+    case UnaryKind::softsign:
+      return true;
+    default:
+      return false;
   }
 }
 

@@ -43,6 +43,10 @@ enum class UnaryKind : std::uint8_t {
 
 std::string_view unary_name(UnaryKind kind);
 
+/// Activation functions, whose values do not grow much faster than their argument: 8 bits hold what they return as well
+/// as what they are given. Not exp, log, reciprocal and the like.
+bool is_activation(UnaryKind kind);
+
 /// alpha and beta mean: leaky_relu alpha; elu, celu alpha; selu alpha, beta = gamma; thresholded_relu alpha;
 /// clip alpha = low, beta = high; hard_sigmoid max(0, min(1, alpha x + beta)); swish x * sigmoid(alpha x), of which
 /// silu has alpha 1; pow x^alpha, with the special cases of C's pow(); unused otherwise.
@@ -66,8 +70,9 @@ class Unary final : public LayerOf<Unary, UnaryAttributes> {
   static constexpr std::string_view kType = "Unary";
   explicit Unary(UnaryAttributes attributes);
 
+  LayerTraits traits() const override { return {.channelwise = is_activation(attributes_.kind)}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   bool may_run_in_place(int /*index*/) const override { return true; }
   std::string summary() const override;
 };

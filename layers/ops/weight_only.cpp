@@ -56,7 +56,7 @@ std::vector<TensorDesc> WLinear::infer(std::span<const TensorDesc* const> inputs
       {Shape(std::span<const std::int64_t>(dims.data(), static_cast<std::size_t>(last) + 1)), DType::f32}};
 }
 
-bool WLinear::keeps_samples_apart(const SampledInputs& inputs) const {
+bool WLinear::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0}) && inputs.descs[0]->shape.rank() > 1;
 }
 
@@ -92,7 +92,7 @@ std::vector<TensorDesc> WConv::infer(std::span<const TensorDesc* const> inputs) 
   return {y};
 }
 
-bool WConv::keeps_samples_apart(const SampledInputs& inputs) const {
+bool WConv::is_batch_independent(const SampledInputs& inputs) const {
   return sampled_exactly(inputs, {0, 4});
 }
 

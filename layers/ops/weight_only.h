@@ -49,7 +49,7 @@ class WLinear final : public LayerOf<WLinear, WLinearAttributes> {
 
   LayerTraits traits() const override { return {.family = LayerFamily::linear, .weights = 1}; }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::row_major; }
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   std::string summary() const override;
@@ -72,7 +72,7 @@ class WConv final : public LayerOf<WConv, WConvAttributes> {
     return {.family = LayerFamily::convolution, .weights = 1, .residual = 4};
   }
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;
-  bool keeps_samples_apart(const SampledInputs& inputs) const override;
+  bool is_batch_independent(const SampledInputs& inputs) const override;
   LayoutPreference layout_preference() const override { return LayoutPreference::channels_last; }
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
   std::string summary() const override;

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <limits>
 
 #include "layers/ops/conv.h"
@@ -203,8 +202,8 @@ class LayoutPass {
   // turned: one tap for enough outputs to fill tiles, over so few channels that their planes are not far apart. Of 256
   // channels reading planes takes as long as turning them, or longer.
   bool reads_planes(const Node& node, ValueId image) const {
-    constexpr std::int64_t kMostChannels = 64;
-    constexpr std::int64_t kLeastOutputs = 16;
+    constexpr std::int64_t kMaxChannels = 64;
+    constexpr std::int64_t kMinOutputs = 16;
     const Graph& graph = rewriter_.source();
     const auto* conv = layer_if<Conv>(node);
     if (device_ != DeviceKind::cpu || conv == nullptr || image != node.inputs[0] ||
@@ -215,8 +214,8 @@ class LayoutPass {
     one_tap.dilation = conv->attributes().window.dilation;  // of one tap: without meaning
     one_tap.ceil_mode = conv->attributes().window.ceil_mode;
     return conv->attributes().groups == 1 && conv->attributes().window == one_tap &&
-           graph.value(image).desc.shape[1] <= kMostChannels &&
-           graph.value(node.outputs[0]).desc.shape[1] >= kLeastOutputs;
+           graph.value(image).desc.shape[1] <= kMaxChannels &&
+           graph.value(node.outputs[0]).desc.shape[1] >= kMinOutputs;
   }
 
   // A convolution reads the user's row-major image itself, quantized or not, and with one tap others too; other
@@ -251,65 +250,8 @@ class LayoutPass {
 
 }  // namespace
 
-Rewritten assign_layouts(const Graph& graph) {
-  return LayoutPass(graph, DeviceKind::cpu).run();
-}
-
-namespace {
-
-Graph run_passes(Graph graph, std::span<const ExtraPass> passes, std::vector<PassReport>* report) {
-  for (const ExtraPass& pass : passes) {
-    if (!pass.run) continue;
-    Rewritten next = pass.run(std::move(graph));
-    graph = std::move(next.graph);
-    if (report != nullptr) report->push_back({pass.name, next.changes, std::move(next.notes)});
-  }
-  return graph;
-}
-
-}  // namespace
-
-Graph fuse(Graph graph, std::vector<PassReport>* report) {
-  const ExtraPass passes[] = {
-      {"fold dequantized constants", fold_dequantized},
-      {"drop identities", drop_identities},
-      {"drop requantization", drop_requantization},
-      {"fuse layer normalization", fuse_layer_norm},
-      {"fuse hard swish", fuse_hard_swish},
-      {"fuse silu", fuse_silu},
-      {"fuse gelu", fuse_gelu},
-      {"sink transposes", sink_transposes},
-      {"fold padding", fold_padding},
-      {"fold batch-norm, scale and shift", fold_scale_shift},
-      {"join scale and shift", join_scale_shift},
-      {"fuse residual add", fuse_residual},
-      {"fuse relu and clip", fuse_activation},
-      {"lower transposed convolutions", lower_conv_transpose},
-      {"fuse quantized layers", fuse_quantized},
-      {"trim taps", trim_taps},
-      {"pool means", pool_means},
-  };
-  return run_passes(std::move(graph), passes, report);
-}
-
-Graph optimize(Graph graph, std::vector<PassReport>* report, const ExtraPass& before_layouts,
-               DeviceKind device, bool keep_channels) {
-  return lay_out(fuse(std::move(graph), report), report, before_layouts, device, keep_channels);
-}
-
-Graph lay_out(Graph graph, std::vector<PassReport>* report, const ExtraPass& before_layouts,
-              DeviceKind device, bool keep_channels) {
-  std::vector<ExtraPass> passes{before_layouts};
-  if (device == DeviceKind::cuda) passes.push_back({"raise quantize", raise_quantize});
-  if (is_quantized(graph)) {
-    passes.push_back({"fuse quantized functions", fuse_quantized_functions});
-    if (device == DeviceKind::cpu) passes.push_back({"make activations unsigned", unsigned_activations});
-  }
-  if (device == DeviceKind::cpu) passes.push_back({"fuse group normalizations", fuse_group_norm});
-  passes.push_back({"fuse channel shuffles", fuse_channel_shuffle});
-  if (device == DeviceKind::cuda && !keep_channels) passes.push_back({"widen channels", widen_channels});
-  passes.push_back({"assign layouts", [&](const Graph& laid) { return LayoutPass(laid, device).run(); }});
-  return run_passes(std::move(graph), passes, report);
+Rewritten assign_layouts(const Graph& graph, DeviceKind device) {
+  return LayoutPass(graph, device).run();
 }
 
 }  // namespace pipit

@@ -139,12 +139,48 @@ class HalfValues {
   std::vector<bool> half_;
 };
 
-}  // namespace
+// In INT8: a first convolution quantizes the user's f32 image itself, where it has up to four channels.
+// The image whose Quantize only this convolution reads, as its x; else kNoValue.
+ValueId image_of(const Rewriter& rewriter, const Node& node) {
+  constexpr std::int64_t kFewChannels = 4;
+  const Graph& graph = rewriter.source();
+  const auto* conv = layer_if<QConv>(node);
+  if (conv == nullptr || rewriter.uses(node.inputs[0]) != 1) return kNoValue;
+  const int producer = rewriter.producer(node.inputs[0]);
+  if (producer < 0) return kNoValue;
+  const Node& before = graph.nodes()[static_cast<std::size_t>(producer)];
+  const auto* quantize = layer_if<Quantize>(before);
+  if (quantize == nullptr || !(quantize->y() == conv->attributes().x)) return kNoValue;
+  const ValueId image = before.inputs[0];
+  if (!is_user_image(rewriter, image)) return kNoValue;
+  const Shape& shape = graph.value(image).desc.shape;
+  return shape.rank() == 4 && shape[1] <= kFewChannels ? image : kNoValue;
+}
+
+Rewritten fuse_quantized_image(const Graph& graph) {
+  Rewriter rewriter(graph);
+  int changes = 0;
+  for (const Node& node : graph.nodes()) {
+    const ValueId image = image_of(rewriter, node);
+    if (image == kNoValue) {
+      rewriter.copy(node);
+    } else {
+      std::vector<ValueId> inputs;
+      for (const ValueId id : node.inputs) inputs.push_back(rewriter.map(id));
+      inputs[0] = rewriter.map(image);
+      rewriter.emit(node.name, node.layer, std::move(inputs), node.outputs);
+      ++changes;
+    }
+    for (const ValueId old : node.outputs)
+      rewriter.builder().set_layout(rewriter.map(old), graph.value(old).desc.layout);
+  }
+  return {rewriter.finish(), changes};
+}
 
 // Shape inference knows f32 only: half is how values are stored, not what they mean. The pass therefore builds
 // the graph in f32 and changes the element types of the finished values.
-Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind device,
-                           const std::set<std::string>& keep_f32) {
+Rewritten store_halves(const Graph& graph, Precision precision, DeviceKind device,
+                       const std::set<std::string>& keep_f32) {
   Rewriter rewriter(graph);
   GraphBuilder& builder = rewriter.builder();
   const HalfValues half(graph, precision, device, keep_f32);
@@ -207,6 +243,19 @@ Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind d
   }
   for (const ValueId id : halves) builder.set_dtype(id, DType::f16);
   return {rewriter.finish(), changes};
+}
+
+}  // namespace
+
+Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind device,
+                           const std::set<std::string>& keep_f32) {
+  const bool gpu = device == DeviceKind::cuda;
+  // In fp32 the graph may be of a quantized file.
+  Rewritten result = gpu && precision != Precision::fp16 ? fuse_quantized_image(graph) : Rewritten{graph};
+  if (precision != Precision::fp16 && !(gpu && precision == Precision::int8)) return result;
+  Rewritten halves = store_halves(result.graph, precision, device, keep_f32);
+  halves.changes += result.changes;
+  return halves;
 }
 
 }  // namespace pipit

@@ -1,8 +1,11 @@
+// Layers that change nothing.
 #include <algorithm>
 
 #include "layers/ops/cast.h"
+#include "layers/ops/quantize.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
+#include "layers/ops/unary.h"
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
@@ -36,9 +39,7 @@ bool changes_nothing(const Graph& graph, const Node& node) {
   return false;
 }
 
-}  // namespace
-
-Rewritten drop_identities(const Graph& graph) {
+Rewritten drop_unchanged(const Graph& graph) {
   Rewriter rewriter(graph);
   int changes = 0;
   for (const Node& node : graph.nodes()) {
@@ -50,6 +51,58 @@ Rewritten drop_identities(const Graph& graph) {
     }
   }
   return {rewriter.finish(), changes};
+}
+
+// The node that writes the value, where its layer is an L and one reader is all that the value has; else null.
+template <typename L>
+const Node* producer_as(const Rewriter& rewriter, ValueId id) {
+  const int producer = rewriter.producer(id);
+  if (producer < 0 || rewriter.only_consumer(id) < 0) return nullptr;
+  const Node& node = rewriter.source().nodes()[static_cast<std::size_t>(producer)];
+  return layer_if<L>(node) != nullptr ? &node : nullptr;
+}
+
+bool clamps(const Node& node) {
+  const auto* unary = layer_if<Unary>(node);
+  if (unary == nullptr) return false;
+  const UnaryAttributes& a = unary->attributes();
+  return a.kind == UnaryKind::relu || (a.kind == UnaryKind::clip && a.alpha <= a.beta);
+}
+
+// The value in front of the first Quantize of Quantize -> Dequantize -> `node` -> Quantize, all of one quantization.
+ValueId before_requantization(const Rewriter& rewriter, const Node& node) {
+  const int next = rewriter.only_consumer(node.outputs[0]);
+  const Node* dequantize = producer_as<Dequantize>(rewriter, node.inputs[0]);
+  if (next < 0 || dequantize == nullptr) return kNoValue;
+  const Node* first = producer_as<Quantize>(rewriter, dequantize->inputs[0]);
+  const auto* second = layer_if<Quantize>(rewriter.source().nodes()[static_cast<std::size_t>(next)]);
+  if (first == nullptr || second == nullptr) return kNoValue;
+  const Quantization& q = layer_if<Quantize>(*first)->y();
+  return q == second->y() && q == layer_if<Dequantize>(*dequantize)->x() ? first->inputs[0] : kNoValue;
+}
+
+Rewritten drop_repeated_rounding(const Graph& graph) {
+  Rewriter rewriter(graph);
+  int changes = 0;
+  for (const Node& node : graph.nodes()) {
+    const ValueId x = clamps(node) ? before_requantization(rewriter, node) : kNoValue;
+    if (x == kNoValue) {
+      rewriter.copy(node);
+      continue;
+    }
+    rewriter.emit(node.name, node.layer, {rewriter.map(x)}, node.outputs);
+    ++changes;
+  }
+  return {rewriter.finish(), changes};
+}
+
+}  // namespace
+
+Rewritten drop_identities(const Graph& graph) {
+  const Rewritten unchanged = drop_unchanged(graph);
+  Rewritten rounded = drop_repeated_rounding(unchanged.graph);
+  rounded.changes += unchanged.changes;
+  return rounded;
 }
 
 }  // namespace pipit

@@ -56,10 +56,10 @@ std::optional<Padded> padded(const Rewriter& rewriter, ValueId id) {
 
 // The window with the border in it; none where numbers would grow too large.
 std::optional<Window> with_border(Window window, const PadAttributes& pad) {
-  constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;
+  constexpr std::int64_t kMax = (std::int64_t{1} << 31) - 1;
   if (pad.begin.size() != static_cast<std::size_t>(window.rank) + 2) return std::nullopt;
   for (std::size_t d = 0; d < static_cast<std::size_t>(window.rank); ++d) {
-    if (pad.begin[d + 2] > kMost - window.pad_begin[d] || pad.end[d + 2] > kMost - window.pad_end[d])
+    if (pad.begin[d + 2] > kMax - window.pad_begin[d] || pad.end[d + 2] > kMax - window.pad_end[d])
       return std::nullopt;
     window.pad_begin[d] += pad.begin[d + 2];
     window.pad_end[d] += pad.end[d + 2];

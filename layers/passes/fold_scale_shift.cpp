@@ -297,9 +297,8 @@ void emit_scale_shift(Rewriter& rewriter, const Node& first, const Folded& folde
   rewriter.emit(first.name, layer, inputs, graph.nodes()[static_cast<std::size_t>(folded.last)].outputs);
 }
 
-}  // namespace
-
-Rewritten join_scale_shift(const Graph& graph) {
+// What no weights took, into one layer.
+Rewritten join_chains(const Graph& graph) {
   Rewriter rewriter(graph);
   std::vector<bool> absorbed(graph.nodes().size(), false);
   int changes = 0;
@@ -317,7 +316,8 @@ Rewritten join_scale_shift(const Graph& graph) {
   return {rewriter.finish(), changes};
 }
 
-Rewritten fold_scale_shift(Graph graph) {
+// Into the weights and biases of convolutions and matrix products.
+Rewritten fold_into_weights(Graph graph) {
   Rewriter rewriter(graph);
   std::vector<bool> absorbed(graph.nodes().size(), false);
   for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
@@ -342,6 +342,15 @@ Rewritten fold_scale_shift(Graph graph) {
                   graph.nodes()[static_cast<std::size_t>(folded.last)].outputs);
   }
   return {rewriter.finish(), static_cast<int>(std::count(absorbed.begin(), absorbed.end(), true))};
+}
+
+}  // namespace
+
+Rewritten fold_scale_shift(Graph graph) {
+  const Rewritten folded = fold_into_weights(std::move(graph));
+  Rewritten joined = join_chains(folded.graph);
+  joined.changes += folded.changes;
+  return joined;
 }
 
 }  // namespace pipit

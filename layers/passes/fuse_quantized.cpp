@@ -359,11 +359,8 @@ class QuantizedFuser {
 }  // namespace
 
 bool is_quantized(const Graph& graph) {
-  constexpr std::string_view kTypes[] = {Quantize::kType,       Dequantize::kType, QuantizeAxis::kType,
-                                         DequantizeAxis::kType, QConv::kType,      QAdd::kType,
-                                         QMul::kType,           QUnary::kType,     QAveragePool::kType};
-  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& node) {
-    return std::find(std::begin(kTypes), std::end(kTypes), node.layer->type()) != std::end(kTypes);
+  return std::ranges::any_of(graph.nodes(), [](const Node& node) {
+    return node.layer->traits().arithmetic != Arithmetic::floating;
   });
 }
 

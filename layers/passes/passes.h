@@ -1,8 +1,7 @@
-// The rewrites that every model goes through before it is planned. Each is a function Graph -> Graph with the
-// same outputs (up to rounding where constants are multiplied ahead of time).
+// The rewrites that a model goes through before it is planned. Each is a function Graph -> Graph with the same outputs
+// (up to rounding where constants are multiplied ahead of time). pipeline.cpp says in which order they run, and when.
 #pragma once
 
-#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,25 +25,20 @@ Rewritten fold_dequantized(const Graph& graph);
 
 /// Removes layers that change nothing: Reshape to the same shape (Identity, Dropout), Cast to the same type,
 /// Pad by zero, Slice of everything, Transpose without a permutation, Expand to the same shape, Tile by one,
-/// Concat of one.
+/// Concat of one. And Quantize -> Dequantize -> Relu or Clip -> Quantize of one quantization becomes Relu or Clip ->
+/// Quantize. The integers are the same: rounding keeps order, so that it does not matter whether values are cut off
+/// before or after it.
 Rewritten drop_identities(const Graph& graph);
-
-/// Quantize -> Dequantize -> Relu or Clip -> Quantize of one quantization becomes Relu or Clip -> Quantize. The
-/// integers are the same: rounding keeps order, so that it does not matter whether values are cut off before or after
-/// it.
-Rewritten drop_requantization(const Graph& graph);
 
 /// Folds what follows a convolution with constant weights as y * scale[c] + shift[c] into weights and bias:
 /// BatchNormalization, and Mul, Div, Add, Sub by a constant scalar or per-channel vector. The same for a Gemm
 /// with a constant B. Products are formed in double. Weights that `graph` alone holds are freed one by one, so that
 /// a graph handed over (std::move) is never held twice.
-Rewritten fold_scale_shift(Graph graph);
-
-/// Two or more such layers that follow each other behind anything else, where a constant among them has a value per
-/// channel, and a BatchNormalization alone, become one layer: of [N, C, H, W] with C above 4 a 1x1 Conv of one channel
-/// a group, which takes activations and INT8 as every convolution does, else, and behind a Dequantize, a
+/// Of what remains, two or more such layers that follow each other after anything else, where a constant among them has
+/// a value per channel, and a BatchNormalization alone, become one layer: of [N, C, H, W] with C above 4 a 1x1 Conv of
+/// one channel a group, which takes activations and INT8 as every convolution does, else, and after a Dequantize, a
 /// BatchNormalization.
-Rewritten join_scale_shift(const Graph& graph);
+Rewritten fold_scale_shift(Graph graph);
 
 /// Pad by zeros moves into the padding of the Conv or Pool that reads it, also from between integers that are quantized
 /// alike: average pools count it then; max pools take it where it is -infinity or nothing they see is negative.
@@ -54,21 +48,16 @@ Rewritten fold_padding(const Graph& graph);
 /// weights. Runs behind fold_padding and fuse_quantized.
 Rewritten trim_taps(const Graph& graph);
 
-/// min(max(x + 3, 0), 6) / 6 becomes one HardSigmoid, x times that one HardSwish, in whichever order they are written.
-/// Runs before fold_scale_shift, which would take the sum.
-Rewritten fuse_hard_swish(const Graph& graph);
-
-/// x * Sigmoid(x) becomes one Silu, x * Sigmoid(alpha x) one Swish (QuickGelu written out), x * HardSigmoid(x) with
-/// x / 6 + 1 / 2 one HardSwish.
-Rewritten fuse_silu(const Graph& graph);
+/// Activation functions that are written out become one layer: min(max(x + 3, 0), 6) / 6 HardSigmoid, x times that
+/// HardSwish, in whichever order they are written; x * Sigmoid(x) Silu, x * Sigmoid(alpha x) Swish (QuickGelu), x *
+/// HardSigmoid(x) with x / 6 + 1 / 2 HardSwish; 0.5 * x * (1 + Erf(x / sqrt(2))) Gelu, and its approximation with Tanh.
+/// Runs before fold_scale_shift, which would take their constants.
+Rewritten fuse_activations_written_out(const Graph& graph);
 
 /// (x - mean) / sqrt(variance + epsilon), written out over any dimensions but the first, and a constant scale and bias
 /// behind it become one LayerNorm, between Transposes where the dimensions are not the last; over several spatial
 /// dimensions, with a scale and bias per channel or none, one InstanceNorm.
 Rewritten fuse_layer_norm(const Graph& graph);
-
-/// 0.5 * x * (1 + Erf(x / sqrt(2))) becomes one Gelu; so does its approximation with Tanh.
-Rewritten fuse_gelu(const Graph& graph);
 
 /// Transposes move behind layers that compute element by element, reduce, join or pad, whose constants, axes and small
 /// operands are turned with them: where they meet their inverses there, or nothing else reads what is moved. A product
@@ -76,11 +65,9 @@ Rewritten fuse_gelu(const Graph& graph);
 /// where the layout pass can rename them away. Weights are freed as fold_scale_shift frees them.
 Rewritten sink_transposes(Graph graph);
 
-/// conv(x) + r of equal shapes becomes one convolution with a residual input.
-Rewritten fuse_residual(const Graph& graph);
-
-/// Relu or Clip after Conv, Gemm or a floating-point Binary moves into its epilogue.
-Rewritten fuse_activation(const Graph& graph);
+/// conv(x) + r of equal shapes becomes one convolution with a residual input; Relu or Clip after Conv, ConvTranspose,
+/// Gemm or a floating-point Binary moves into its epilogue.
+Rewritten fuse_epilogues(const Graph& graph);
 
 /// ConvTranspose with constant weights becomes convolutions of stride 1, one for every phase of the stride or several
 /// phases at once, and the interleaving of their outputs (Concat, DepthToSpace; Slice where the output is no multiple
@@ -94,84 +81,45 @@ Rewritten lower_conv_transpose(const Graph& graph);
 /// (weights whose zero point takes them out of i8, say) stay in floating point, with a note.
 Rewritten fuse_quantized(const Graph& graph);
 
-/// Dequantize -> function of one tensor -> Quantize becomes QUnary, also without a function between, and a product of
-/// two dequantized tensors QMul: after fuse_quantized.
-Rewritten fuse_quantized_functions(const Graph& graph);
-
-/// Quantize moves in front of a Reshape that hands its values to nothing else, to the layer that computes them: its
-/// kernel may then quantize them, too. For a GPU.
-Rewritten raise_quantize(const Graph& graph);
+/// Quantized layers in the forms that the device has kernels for. Dequantize -> function of one tensor -> Quantize
+/// becomes QUnary, also without a function between, and a product of two dequantized tensors QMul. On a GPU a Quantize
+/// moves to before a Reshape that hands its values to nothing else, to the layer that computes them: its kernel may
+/// then quantize them, too. On a CPU, whose instructions multiply u8 by s8, activations in i8 with zero point z that
+/// convolutions read, and what they are made of, become u8 with zero point z + 128, which hold the same values. The
+/// graph's own inputs and outputs keep their type.
+Rewritten adapt_quantized(const Graph& graph, DeviceKind device);
 
 /// The mean over all positions of an image [N, C, H, W] that convolutions and their like make becomes a global average
 /// pool, and a Reshape where it drops dimensions. Runs behind fuse_quantized, for which both are one.
 Rewritten pool_means(const Graph& graph);
 
-/// An InstanceNorm between Reshapes to [N, groups, ...] and back becomes one of groups of channels, as which exporters
-/// write group normalization. For a CPU, directly in front of assign_layouts: quantization and files know the layers
-/// that it is made of.
-Rewritten fuse_group_norm(const Graph& graph);
-
-/// Reshape, Transpose and Reshape of groups of channels of [N, C], or of an image that convolutions and their like
-/// make, the Concat in front and the Split (or Slices) behind become ChannelShuffle, which leaves the layers around it
-/// in channels_last. Runs directly in front of assign_layouts: quantization and files know the layers that it is made
-/// of.
-Rewritten fuse_channel_shuffle(const Graph& graph);
+/// Layers of groups of channels that exporters write with Reshapes. On a CPU an InstanceNorm between Reshapes to
+/// [N, groups, ...] and back becomes one of groups of channels: group normalization. Reshape, Transpose and Reshape of
+/// groups of channels of [N, C], or of an image that convolutions and their like make, the Concat before and the Split
+/// (or Slices) after become ChannelShuffle, which leaves the layers around it in channels_last. Quantization and files
+/// know the layers that these are made of.
+Rewritten fuse_channel_groups(const Graph& graph, DeviceKind device);
 
 /// Images of more than 16 channels that convolutions or pools of windows read, or that are shuffled, get channels up to
 /// the next multiple of 8, which no result depends on as long as all values are finite (their weights are zeros), and
 /// ChannelShuffle takes the place of Concat and Split of up to 16 where these join or part such images: kernels read a
 /// pixel in units of 16 or 8 bytes. The graph's own inputs and outputs keep their shapes. For a GPU in fp16 and INT8,
-/// behind fuse_channel_shuffle.
+/// after fuse_channel_groups.
 Rewritten widen_channels(const Graph& graph);
-
-/// Activations in i8 with zero point z that convolutions read, and what they are made of, become u8 with zero point
-/// z + 128, which hold the same values: for the CPU, whose instructions multiply u8 by s8. The graph's own inputs and
-/// outputs keep their type.
-Rewritten unsigned_activations(const Graph& graph);
 
 /// Whether the graph holds quantized layers: INT8 ones, or conversions to and from integers.
 bool is_quantized(const Graph& graph);
 
-/// Gives every value its layout and inserts ToLayout where a layer asks for another one. Runs last.
-Rewritten assign_layouts(const Graph& graph);
-
-/// A first convolution in INT8 quantizes the user's f32 image itself, where it has up to four channels: for a GPU,
-/// after assign_layouts.
-Rewritten fuse_quantized_image(const Graph& graph);
+/// Gives every value its layout and inserts ToLayout where a layer asks for another one. No shapes change after it.
+Rewritten assign_layouts(const Graph& graph, DeviceKind device = DeviceKind::cpu);
 
 /// Stores floating-point values in the precision's element type, converting at the graph's inputs and outputs. Runs
-/// after assign_layouts; nothing that infers shapes may run after it. fp32 changes nothing here. On a GPU a first
-/// convolution reads an f32 image itself and a last Gemm writes f32 itself: no conversions there. int8 changes nothing
-/// on the CPU; on a GPU, floating-point layers that are connected with a matrix product among them store halves, unless
-/// one of them is named in `keep_f32`.
+/// after assign_layouts; nothing that infers shapes may run after it. fp32 changes nothing of that. On a GPU a first
+/// convolution reads an f32 image itself, a first one in INT8 of up to four channels quantizes it itself (in fp32 too,
+/// where the graph is of a quantized file), and a last Gemm writes f32 itself: no conversions there. int8 changes
+/// nothing on the CPU; on a GPU, floating-point layers that are connected with a matrix product among them store
+/// halves, unless one of them is named in `keep_f32`.
 Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind device = DeviceKind::cpu,
                            const std::set<std::string>& keep_f32 = {});
-
-struct PassReport {
-  std::string pass;
-  int changes = 0;
-  std::vector<std::string> notes = {};
-};
-
-/// A rewrite that a caller brings along, with the name it is reported under.
-struct ExtraPass {
-  std::string name;
-  std::function<Rewritten(Graph)> run;
-};
-
-/// All of the above up to fuse_quantized, trim_taps and pool_means: the graph as it is quantized and written to files,
-/// without layouts.
-Graph fuse(Graph graph, std::vector<PassReport>* report = nullptr);
-
-/// fuse(), then `before_layouts`, on a GPU raise_quantize and widen_channels, for a model that is quantized already
-/// fuse_quantized_functions and on a CPU unsigned_activations, and assign_layouts. `before_layouts`, if it has a
-/// function, sees the fused graph before it is given layouts: that is where a graph is quantized. keep_channels:
-/// every value has as many as in the model, so no widen_channels.
-Graph optimize(Graph graph, std::vector<PassReport>* report = nullptr, const ExtraPass& before_layouts = {},
-               DeviceKind device = DeviceKind::cpu, bool keep_channels = false);
-
-/// What optimize() does after fuse(), for a graph that fuse() made: fusing that again could change it further.
-Graph lay_out(Graph fused, std::vector<PassReport>* report = nullptr, const ExtraPass& before_layouts = {},
-              DeviceKind device = DeviceKind::cpu, bool keep_channels = false);
 
 }  // namespace pipit

@@ -17,11 +17,11 @@ namespace pipit {
 
 namespace {
 
-constexpr double kMostSum = std::numeric_limits<std::int32_t>::max();
+constexpr double kMaxSum = std::numeric_limits<std::int32_t>::max();
 // What a bias becomes that is free to choose its unit.
 constexpr double kFreeBias = 1U << 29;
 // QConv's limit on products per output, whose sum must stay in int32.
-constexpr std::int64_t kMostProducts = 65'000;
+constexpr std::int64_t kMaxProducts = 65'000;
 
 // Weights as a matrix of outputs times depth, wherever the layer has them.
 struct Matrix {
@@ -93,7 +93,7 @@ std::vector<double> room_for_bias(const Tensor& weights, const Quantization& x) 
   for (std::size_t o = 0; o < outputs; ++o) {
     std::int64_t sum = 0;
     for (const std::int8_t w : values.subspan(o * depth, depth)) sum += std::abs(w);
-    room.push_back(kMostSum - static_cast<double>(sum * largest));
+    room.push_back(kMaxSum - static_cast<double>(sum * largest));
   }
   return room;
 }
@@ -163,7 +163,7 @@ std::optional<std::string> make_qconv_constants(const Node& node, const Quantize
   if (layer_if<Conv>(node) == nullptr && shape.rank() != 2) return "its weights are no matrix";
   const Matrix m = matrix_of(node, shape);
   if (m.outputs == 0 || m.depth == 0) return "it has no weights";
-  if (m.depth > kMostProducts) return fmt::format("{} products per output may overflow int32", m.depth);
+  if (m.depth > kMaxProducts) return fmt::format("{} products per output may overflow int32", m.depth);
   if (!(m.factor > 0)) return fmt::format("alpha is {}", m.factor);
   if (!weights.q.per_tensor() && weights.q.axis != m.output_axis)
     return fmt::format("the scales of its weights lie along axis {}, not the outputs'", weights.q.axis);

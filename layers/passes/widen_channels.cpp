@@ -7,18 +7,14 @@
 #include <numeric>
 
 #include "engine/base/ceil_div.h"
-#include "layers/ops/binary.h"
 #include "layers/ops/channel_shuffle.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/operands.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/qconv.h"
 #include "layers/ops/qelementwise.h"
-#include "layers/ops/quantize.h"
-#include "layers/ops/qunary.h"
 #include "layers/ops/resize.h"
 #include "layers/ops/slicing.h"
-#include "layers/ops/unary.h"
 #include "layers/passes/image_values.h"
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
@@ -28,8 +24,8 @@ namespace pipit {
 namespace {
 
 constexpr std::int64_t kMultiple = 8;
-constexpr std::int64_t kFew = 16;               // kernels of few channels take every number of them
-constexpr std::int64_t kMostProducts = 60'000;  // of an INT8 sum, far enough from what QConv refuses
+constexpr std::int64_t kFew = 16;              // kernels of few channels take every number of them
+constexpr std::int64_t kMaxProducts = 60'000;  // of an INT8 sum, far enough from what QConv refuses
 
 // Sets of values that have the same channels, as the layers between them keep them.
 class Families {
@@ -40,9 +36,9 @@ class Families {
     for (std::size_t v = 0; v < parent_.size(); ++v) {
       const Shape& shape = graph.values()[v].desc.shape;
       // Kernels have 31-bit offsets; what they took must not become too large for them.
-      constexpr std::int64_t kMostElements = std::int64_t{1} << 30;
+      constexpr std::int64_t kMaxElements = std::int64_t{1} << 30;
       facts_[v].fixed =
-          shape.rank() < 3 || graph.values()[v].is_constant() || shape.elements() > kMostElements;
+          shape.rank() < 3 || graph.values()[v].is_constant() || shape.elements() > kMaxElements;
       if (!facts_[v].fixed) facts_[v].image = shape.elements() > shape[0] * shape[1];
     }
   }
@@ -99,22 +95,6 @@ const ConvAttributes* convolution(const Node& node) {
   if (const auto* conv = layer_if<Conv>(node)) return &conv->attributes();
   const auto* qconv = layer_if<QConv>(node);
   return qconv != nullptr ? &qconv->attributes().conv : nullptr;
-}
-
-// Layers whose channel c depends on channel c alone, and is finite where that is.
-bool keeps_channels(const Node& node) {
-  if (const auto* pool = layer_if<Pool>(node)) return !pool->attributes().indices;
-  if (const auto* unary = layer_if<Unary>(node)) return is_activation(unary->attributes().kind);
-  if (const auto* qunary = layer_if<QUnary>(node)) return is_activation(qunary->attributes().function.kind);
-  if (const auto* resize = layer_if<Resize>(node)) return resize->attributes().scales[1] == 1;
-  if (const auto* binary = layer_if<Binary>(node)) {
-    const BinaryKind kind = binary->attributes().kind;
-    return kind == BinaryKind::add || kind == BinaryKind::sub || kind == BinaryKind::mul ||
-           kind == BinaryKind::min || kind == BinaryKind::max;
-  }
-  return layer_if<QAdd>(node) != nullptr || layer_if<QMul>(node) != nullptr ||
-         layer_if<QAveragePool>(node) != nullptr || layer_if<Quantize>(node) != nullptr ||
-         layer_if<Dequantize>(node) != nullptr;
 }
 
 // Pools of windows that are not the whole image.
@@ -187,7 +167,7 @@ class WidenPass {
     }
     // Every operand has the channels of the result where the result has them, or is a number.
     const Shape& y = shape(node.outputs[0]);
-    const bool same = keeps_channels(node) && std::ranges::all_of(node.inputs, [&](ValueId id) {
+    const bool same = node.layer->traits().channelwise && std::ranges::all_of(node.inputs, [&](ValueId id) {
                         if (id == kNoValue) return true;
                         if (is_number(id)) return shape(id).rank() <= y.rank();
                         return shape(id).rank() == y.rank() && y.rank() > 1 && shape(id)[1] == y[1];
@@ -211,7 +191,7 @@ class WidenPass {
     if (residual != kNoValue) families_.join(y, residual);
     // INT8 sums of more products may wrap around.
     if (!depthwise && layer_if<QConv>(node) != nullptr &&
-        shape(node.inputs[1]).elements() > kMostProducts * shape(y)[1])
+        shape(node.inputs[1]).elements() > kMaxProducts * shape(y)[1])
       families_.fix(x);
     families_.read(x);
     families_.write(y);
@@ -249,10 +229,10 @@ class WidenPass {
     };
     const auto computed = [&](ValueId id) { return !rewriter_.source().value(id).is_constant(); };
     if (const auto* concat = layer_if<Concat>(node))
-      return node.inputs.size() <= ChannelShuffle::kMost && std::ranges::all_of(node.inputs, computed) &&
+      return node.inputs.size() <= ChannelShuffle::kMax && std::ranges::all_of(node.inputs, computed) &&
              channels_of(concat->attributes().axis, node.outputs[0]);
     const auto* split = layer_if<Split>(node);
-    return split != nullptr && node.outputs.size() <= ChannelShuffle::kMost &&
+    return split != nullptr && node.outputs.size() <= ChannelShuffle::kMax &&
            channels_of(split->attributes().axis, node.inputs[0]);
   }
 

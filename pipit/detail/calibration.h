@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "compile/compile.h"
 #include "models/image/folder.h"
 #include "models/model.h"
 #include "pipit/detail/image_names.h"
-#include "quant/compile.h"
 #include "quant/quantization_plan.h"
 
 namespace pipit::detail {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "compile/compile.h"
 #include "models/model.h"
 #include "pipit/compiled_model.h"
-#include "quant/compile.h"
 
 namespace pipit::detail {
 

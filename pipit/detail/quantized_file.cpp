@@ -2,7 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/version.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "models/onnx/write/writer.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/detail/load.h"

@@ -3,14 +3,14 @@
 
 #include <cstring>
 
+#include "compile/compile.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/quantize.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/unary.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "layers/registry.h"
-#include "quant/compile.h"
 #include "tests/cuda/quantized/qconv_cases.h"
 #include "tests/support/run_graph.h"
 
@@ -213,8 +213,7 @@ std::shared_ptr<const ExecutionPlan> averages_plan(const Graph& graph, PlanOptio
   for (const std::string_view type : {Conv::kType, QConv::kType})
     options.prefer_kernels.push_back({"implicit_gemm", std::string(type)});  // as it adds up
   if (halves) options.precision = Precision::int8;
-  Graph prepared = optimize(graph, nullptr, {}, DeviceKind::cuda);
-  if (halves) prepared = assign_precision(prepared, Precision::int8, DeviceKind::cuda, {}).graph;
+  Graph prepared = optimize(graph, {.device = DeviceKind::cuda, .precision = options.precision});
   return ExecutionPlan::build(std::move(prepared), default_registry(), options);
 }
 

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "compile/compile.h"
 #include "layers/gpu_peers.h"
 #include "layers/registry.h"
-#include "quant/compile.h"
 #include "tests/cuda/conformance.h"
 #include "tests/cuda/seed.h"
 #include "tests/support/run_graph.h"

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
+#include "compile/compile.h"
 #include "models/model.h"
-#include "quant/compile.h"
 #include "tests/cuda/conformance.h"
 #include "tests/support/run_graph.h"
 

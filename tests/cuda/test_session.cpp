@@ -9,10 +9,10 @@
 #include <numeric>
 #include <thread>
 
+#include "compile/compile.h"
 #include "engine/cuda/runtime.h"
 #include "layers/ops/binary.h"
 #include "layers/ops/conv.h"
-#include "quant/compile.h"
 #include "tests/cuda/conformance.h"
 #include "tests/support/run_graph.h"
 

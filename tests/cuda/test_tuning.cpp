@@ -1,13 +1,13 @@
 // Choice by measurement and the fallback to the CPU on a GPU.
 #include <gmock/gmock.h>
 
+#include "compile/compile.h"
 #include "engine/runtime/session.h"
 #include "layers/cuda/libraries/lt_gemm.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/unary.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "layers/registry.h"
-#include "quant/compile.h"
 #include "tests/cuda/conformance.h"
 #include "tests/cuda/seed.h"
 #include "tests/support/run_graph.h"

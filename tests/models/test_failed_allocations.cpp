@@ -5,7 +5,7 @@
 
 #include "engine/base/error.h"
 #include "engine/runtime/session.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "layers/registry.h"
 #include "models/model.h"
 #include "tests/support/allocation_counter.h"

@@ -3,7 +3,7 @@
 
 #include <thread>
 
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "layers/registry.h"
 #include "models/model.h"
 #include "models/resnet.h"

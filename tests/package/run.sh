@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs a build into a scratch prefix and uses it from outside, as the README says: its program by find_package and
 # by pkg-config, every installed header on its own and without a header of any other library, and no symbol that a
-# shared library would re-export.
+# shared library would re-export. The programs of examples/ are built and run.
 #
 #   tests/package/run.sh BUILD_FOLDER SCRATCH_FOLDER CXX
 set -euo pipefail
@@ -64,6 +64,39 @@ printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$(command -v "$cxx")" "${strict[*]}" >"
 chmod +x "$scratch/bin/g++"
 (cd "$app" && PATH=$scratch/bin:$PATH sh -ex build.sh)
 check "$app/label"
+
+echo "examples:"
+cmake -S "$here/../../examples" -B "$scratch/examples" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$cxx" \
+  -DCMAKE_CXX_FLAGS="${strict[*]}" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON
+cmake --build "$scratch/examples"
+photos=$scratch/photos
+mkdir "$photos"
+for i in 1 2 3 4 5 6 7 8; do
+  { head -c 54 "$scratch/black.bmp"; head -c 3072 < <(yes "$i of 8"); } >"$photos/$i.bmp"
+done
+cp "$scratch/black.bmp" "$photos/black.bmp"
+# example NAME ARGUMENT... -- PATTERN...: it ends well and prints a line for each pattern; without arguments it fails.
+example() {
+  local program=$scratch/examples/$1 answer word arguments=()
+  ! "$program" 2>"$scratch/usage.log" || { echo "$program without arguments ends well"; exit 1; }
+  grep -q "$1: usage: $1 MODEL" "$scratch/usage.log" || { echo "$program shows no usage"; exit 1; }
+  for word in "${@:2}"; do
+    [ "$word" != -- ] || break
+    arguments+=("$word")
+  done
+  answer=$("$program" "${arguments[@]}")
+  echo "$answer"
+  for pattern in "${@:$((${#arguments[@]} + 3))}"; do
+    grep -qE "$pattern" <<<"$answer" || { echo "$program prints nothing like '$pattern'"; exit 1; }
+  done
+}
+echo "no image" >"$photos/none.txt"
+example classify "$model" "$photos" -- "^images: " "^black.bmp .*$expected" '^8.bmp +[0-9.]+ %' '^none.txt  error: '
+rm "$photos/none.txt"
+example layer_times "$model" Conv=im2col_gemm -- '^run +[0-9.]+ ms' 'im2col_gemm .*/Conv' '^together [0-9]+ %'
+example int8 "$model" "$photos" "$scratch/plan.json" -- ' of 9 images$' '^ *[0-9.]+ dB '
+[ -s "$scratch/plan.json" ] || { echo "int8 wrote no plan"; exit 1; }
+example batch_server "$model" 4 50 -- '^50 requests answered in [0-9]+ runs$'
 
 echo "headers:"
 cd "$prefix/include"

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compile/compile.h"
 #include "layers/ops/binary.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/pool.h"
@@ -14,7 +15,6 @@
 #include "layers/registry.h"
 #include "pipit/detail/memory_use.h"
 #include "pipit/detail/step_info.h"
-#include "quant/compile.h"
 #include "tests/support/run_graph.h"
 
 namespace pipit {

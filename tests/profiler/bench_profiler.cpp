@@ -6,12 +6,12 @@
 #include <random>
 #include <vector>
 
+#include "compile/compile.h"
 #include "engine/base/clock.h"
 #include "engine/base/statistics.h"
 #include "engine/base/time_ratio.h"
 #include "engine/runtime/profiler.h"
 #include "models/model.h"
-#include "quant/compile.h"
 
 int main(int count, char** arguments) try {
   const char* name = count > 1 ? arguments[1] : "resnet50";

@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 
+#include "compile/compile.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/gemm.h"
 #include "layers/ops/pool.h"
@@ -14,7 +15,6 @@
 #include "layers/passes/passes.h"
 #include "layers/registry.h"
 #include "quant/calibration.h"
-#include "quant/compile.h"
 #include "quant/quantize_graph.h"
 #include "tests/support/run_graph.h"
 

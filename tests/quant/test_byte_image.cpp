@@ -3,6 +3,7 @@
 
 #include "layers/ops/unary.h"
 #include "layers/passes/byte_image.h"
+#include "layers/passes/pipeline.h"
 #include "tests/quant/small_resnet.h"
 
 namespace pipit {
@@ -67,14 +68,13 @@ TEST(ByteImage, ChangesNothingBehindIt) {
   const Images images(random, {});
   const QuantizationPlan scales = test::calibrated(graph, random, 8);
   const auto prepared = [&](const Graph& given, Precision precision) {
-    const ExtraPass quantize{
-        "quantize", [&](const Graph& fused) {
-          return Rewritten{quantize_graph(fused, scales, {.activations = DType::i8}).graph};
-        }};
-    Graph result =
-        optimize(given, nullptr, precision == Precision::int8 ? quantize : ExtraPass{}, DeviceKind::cuda);
-    result = fuse_quantized_image(result).graph;
-    return assign_precision(result, precision, DeviceKind::cuda).graph;
+    PassTarget target{.device = DeviceKind::cuda, .precision = precision};
+    if (precision == Precision::int8) {
+      target.quantize = [&](const Graph& fused, PassTarget&) {
+        return Rewritten{quantize_graph(fused, scales, {.activations = DType::i8}).graph};
+      };
+    }
+    return optimize(given, target);
   };
   for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::int8}) {
     SCOPED_TRACE(precision_name(precision));

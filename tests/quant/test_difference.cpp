@@ -4,10 +4,10 @@
 
 #include <cmath>
 
+#include "compile/mixed_model.h"
 #include "engine/base/error.h"
 #include "layers/ops/qconv.h"
 #include "quant/layer_difference.h"
-#include "quant/mixed_model.h"
 #include "tests/quant/small_resnet.h"
 
 namespace pipit {
@@ -160,9 +160,7 @@ TEST(LayerComparison, ReadsWhatAGpuStores) {
   QuantizationPlan scales = mixed.model->plan();
   scales.keep = {{"block1", "fp16"}};
   const Graph quantized =
-      fuse_quantized_image(
-          assign_layouts(quantize_graph(mixed.graph, scales, {.activations = DType::i8}).graph).graph)
-          .graph;
+      assign_layouts(quantize_graph(mixed.graph, scales, {.activations = DType::i8}).graph).graph;
   for (const LayerDifference& layer :
        differences(mixed, assign_precision(quantized, Precision::int8, DeviceKind::cuda, {}).graph,
                    Precision::int8, images)) {

@@ -13,7 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/runtime/session.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "layers/passes/real_weights.h"
 #include "layers/registry.h"
 #include "models/model.h"

@@ -13,7 +13,7 @@
 #include "layers/ops/reshaping.h"
 #include "layers/ops/resize.h"
 #include "layers/ops/slicing.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "layers/passes/rewriter.h"
 #include "tests/support/test_graph.h"
 

@@ -25,7 +25,7 @@ class ToyAdd final : public LayerOf<ToyAdd, ToyAddAttributes> {
     return {*inputs[0]};
   }
   bool may_run_in_place(int) const override { return attributes_.in_place; }
-  bool keeps_samples_apart(const SampledInputs& inputs) const override {
+  bool is_batch_independent(const SampledInputs& inputs) const override {
     return inputs.by_sample[0] && (inputs.by_sample.size() < 2 || inputs.by_sample[1]);
   }
 };
@@ -43,7 +43,7 @@ class ToyView final : public LayerOf<ToyView, ToyViewAttributes> {
     return {TensorDesc{attributes_.shape, inputs[0]->dtype}};
   }
   bool is_view(const TensorDesc&, const TensorDesc&) const override { return true; }
-  bool keeps_samples_apart(const SampledInputs& inputs) const override {
+  bool is_batch_independent(const SampledInputs& inputs) const override {
     return attributes_.shape[0] == inputs.descs[0]->shape[0];
   }
   LayerPtr for_samples(std::int64_t samples) const override {

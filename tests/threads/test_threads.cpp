@@ -5,11 +5,11 @@
 #include <functional>
 #include <thread>
 
+#include "compile/compile.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/resize.h"
 #include "models/model.h"
 #include "pipit/pipit.h"
-#include "quant/compile.h"
 #include "tests/pipit/models.h"
 #include "tests/support/test_graph.h"
 

@@ -125,7 +125,7 @@ class Depthwise final : public Kernel {
 
   void cut_pieces(const RowSource& source) {
     constexpr std::int64_t kTogetherBytes = 16 << 10;
-    constexpr std::int64_t kLeastPixels = 28;  // two register tiles
+    constexpr std::int64_t kMinPixels = 28;  // two register tiles
     constexpr std::int64_t kTasksPerThread = 4;
     const auto up = [](auto n, decltype(n) step) { return (n + step - 1) / step * step; };
     pieces_.channels = std::min(source.piece_channels(), x_[1]);
@@ -133,7 +133,7 @@ class Depthwise final : public Kernel {
     const std::int64_t row_bytes =
         rows_.piece_columns() * pieces_.channels * static_cast<std::int64_t>(sizeof(T));
     pieces_.rows =
-        std::clamp<std::int64_t>(kTogetherBytes / row_bytes, (kLeastPixels + x_[3] - 1) / x_[3], x_[2]);
+        std::clamp<std::int64_t>(kTogetherBytes / row_bytes, (kMinPixels + x_[3] - 1) / x_[3], x_[2]);
     pieces_.ring = up(std::min(rows_.rows_of_taps() - 1 + pieces_.rows, x_[2]), pieces_.rows);
     pieces_.bands = 1;
     if (x_[0] % threads_ != 0)

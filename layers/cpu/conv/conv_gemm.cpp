@@ -16,7 +16,7 @@ namespace pipit {
 namespace {
 
 // A tile's patches of one depth block are 72 KiB: they stay in the second-level cache beside the filters.
-constexpr std::int64_t kMostTileRows = 96;
+constexpr std::int64_t kMaxTileRows = 96;
 
 Refusal refuse_conv(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_f32(spec)) return reason;
@@ -50,7 +50,7 @@ class ConvGemm final : public Kernel {
     group_inputs_ = x.shape[1] / groups_;
     group_outputs_ = y[1] / groups_;
     pixels_ = y[0] * y[2] * y[3];
-    tile_ = tile_rows(pixels_, kMostTileRows);
+    tile_ = tile_rows(pixels_, kMaxTileRows);
     tiles_ = (pixels_ + tile_ - 1) / tile_;
     PatchReader patches(x, y, attributes.window, groups_);
     blocking_ = GemmBlocking(patches.size(), group_outputs_, share_columns(tiles_ * groups_, group_outputs_));

@@ -15,7 +15,7 @@ namespace pipit {
 namespace {
 
 // Fewer channels leave most lanes of a vector empty: of images im2col_gemm takes them.
-constexpr std::int64_t kLeastGroup = 8;
+constexpr std::int64_t kMinGroup = 8;
 
 TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
@@ -73,7 +73,7 @@ Refusal refuse_tile(const NodeSpec& spec) {
   if (!is_channels_last(y)) return "the output must be channels_last";
   if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
   if (attributes.groups > 1 && attributes.window.rank == 2 &&
-      (x.shape[1] / attributes.groups < kLeastGroup || y.shape[1] / attributes.groups < kLeastGroup)) {
+      (x.shape[1] / attributes.groups < kMinGroup || y.shape[1] / attributes.groups < kMinGroup)) {
     return "fewer than 8 channels in a group";
   }
   if (y.elements() == 0) return "the output is empty";

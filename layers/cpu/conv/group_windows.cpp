@@ -15,7 +15,7 @@ constexpr std::int64_t kFloat = sizeof(float);
 constexpr std::int64_t kLine = 64 / kFloat;
 constexpr std::int64_t kNearBytes = 32 << 10;  // of a first-level cache of 48 KiB
 constexpr std::int64_t kBatch = 8;             // jobs, whose sums stay in a first-level cache
-constexpr std::int64_t kMostRingBytes = 64 << 20;
+constexpr std::int64_t kMaxRingBytes = 64 << 20;
 // Products of bytes whose sum is exact in a float: 255 * 128 * 512 < 2^24.
 constexpr std::int64_t kExactProducts = 512;
 
@@ -82,7 +82,7 @@ std::optional<const char*> GroupWindows::refuse(const Geometry& geometry) {
           lanes)
     return "groups leave lanes empty";
   const GroupWindows made(geometry, false, 1);
-  if (made.ring_floats() * kFloat > kMostRingBytes) return "a window reaches over more than 64 MiB";
+  if (made.ring_floats() * kFloat > kMaxRingBytes) return "a window reaches over more than 64 MiB";
   return std::nullopt;
 }
 
@@ -292,7 +292,7 @@ std::vector<GroupWindows::Chain> GroupWindows::chains(std::int64_t begin, std::i
 void GroupWindows::share_out(int threads, std::int64_t piece_channels) {
   constexpr std::int64_t kTasksPerThread = 4;
   constexpr std::int64_t kTogetherBytes = 16 << 10;
-  constexpr std::int64_t kLeastPixels = 28;  // two register tiles
+  constexpr std::int64_t kMinPixels = 28;  // two register tiles
   const auto panels = static_cast<std::int64_t>(panels_.size());
   const std::int64_t bytes = ring_rows_ * ring_columns_ * panels_.front().inputs * kFloat;
   // What comes from the shared cache comes faster in whole pixels.
@@ -305,7 +305,7 @@ void GroupWindows::share_out(int threads, std::int64_t piece_channels) {
   blocks_ = ceil_div(panels, block_);
   if (piece_channels > 0) {
     piece_rows_ = std::clamp<std::int64_t>(kTogetherBytes / (ring_columns_ * piece_channels * kFloat),
-                                           ceil_div(kLeastPixels, width_.input), height_.input);
+                                           ceil_div(kMinPixels, width_.input), height_.input);
     ring_rows_ = round_up(std::min(height_.span() - 1 + piece_rows_, height_.input), piece_rows_);
   }
   // Registers read to their end; and rows of an odd number of lines do not all meet the same sets of a cache.

@@ -18,8 +18,8 @@ Refusal refuse_window_conv(const NodeSpec& spec, Refusal (*refuse_shape)(const N
 
 bool pays_to_compute_input(const NodeSpec& spec) {
   // A smaller input stays in second-level caches by itself, and nothing computes its rows twice.
-  constexpr std::size_t kLeastBytes = 1 << 20;
-  return spec.inputs[0]->bytes() >= kLeastBytes && !spec.has_input(3);
+  constexpr std::size_t kMinBytes = 1 << 20;
+  return spec.inputs[0]->bytes() >= kMinBytes && !spec.has_input(3);
 }
 
 }  // namespace pipit

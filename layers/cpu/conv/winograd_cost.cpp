@@ -65,9 +65,9 @@ double WinogradLayer::winograd_cost(double transforms) const {
 }
 
 Refusal refuse_beside_pruned(const WinogradLayer& layer, double kept) {
-  constexpr double kLeastTransforms = 0.6;
+  constexpr double kMinTransforms = 0.6;
   const double direct = layer.direct_cost();
-  const double winograd = layer.winograd_cost(kLeastTransforms);
+  const double winograd = layer.winograd_cost(kMinTransforms);
   if (kept >= 1 || direct > winograd) return std::nullopt;
   return fmt::format("the direct sums keep {:.1f} % of K; Winograd would take at least {:.1f} times as long",
                      100 * kept, winograd / direct);

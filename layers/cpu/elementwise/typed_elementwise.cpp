@@ -25,7 +25,7 @@ namespace {
 // Results of the narrower integers are those of int64, cut off; f64 and the remainders of f32 are computed as they are.
 // fmod() of f32 where the quotient is below 2^28: in double it and its product with b are exact, and so is the
 // difference; a quotient that was rounded up to an integer is one too many. `by_divisor`: with the sign of b.
-constexpr double kMostQuotient = 0x1p28;
+constexpr double kMaxQuotient = 0x1p28;
 PIPIT_INLINE inline float remainder_of(float a, float b, bool by_divisor) {
   const double u = a, v = b;
   const double q = std::trunc(u / v);
@@ -47,7 +47,7 @@ PIPIT_INLINE inline bool has_large_quotient(Strided<float> a, Strided<float> b, 
     const double v = b.data[i * b.stride];
     const double q = std::abs(a.data[i * a.stride] / v);
     const bool finite = std::abs(v) <= static_cast<double>(std::numeric_limits<float>::max());
-    large |= q < kMostQuotient && finite ? 0 : 1;  // NaN and infinity are left to fmod() as well
+    large |= q < kMaxQuotient && finite ? 0 : 1;  // NaN and infinity are left to fmod() as well
   }
   return large != 0;
 }

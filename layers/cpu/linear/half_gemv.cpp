@@ -12,10 +12,10 @@ namespace pipit {
 
 namespace {
 
-constexpr std::int64_t kMostRows = 16;
+constexpr std::int64_t kMaxRows = 16;
 // Of a panel in f32: a larger one, widened for the tile kernel, leaves the second-level cache before it is used.
-constexpr std::int64_t kMostPanelBytes = 1 << 20;
-constexpr std::int64_t kMostPanel = 64;  // outputs
+constexpr std::int64_t kMaxPanelBytes = 1 << 20;
+constexpr std::int64_t kMaxPanel = 64;  // outputs
 
 }  // namespace
 
@@ -24,10 +24,10 @@ Refusal HalfGemv::refuse(std::int64_t rows, std::int64_t depth) {
   // Every CPU with AVX2 is expected to have F16C, but it is a feature of its own.
   if (packed_kernels().isa == Isa::avx2 && !cpu_has_f16c()) return "the CPU has no F16C";
 #endif
-  const bool widens_in_cache = f16_tiles() != nullptr || depth * f32_tiles().panel() * 4 <= kMostPanelBytes;
-  if (rows > kMostRows && widens_in_cache)
+  const bool widens_in_cache = f16_tiles() != nullptr || depth * f32_tiles().panel() * 4 <= kMaxPanelBytes;
+  if (rows > kMaxRows && widens_in_cache)
     return fmt::format("{} rows, more than {}: decoding the weights for each few would take too long", rows,
-                       kMostRows);
+                       kMaxRows);
   return std::nullopt;
 }
 
@@ -64,8 +64,8 @@ void HalfGemv::run(const Half* x, const float* bias, const Half* residual, Half*
 
 void HalfGemv::run_panel(std::int64_t panel, const float* x, const float* bias, const Half* residual,
                          Half* y) const {
-  alignas(64) float sums[kMostPackedRows * kMostPanel];
-  alignas(64) float added[kMostPackedRows * kMostPanel];
+  alignas(64) float sums[kMaxPackedRows * kMaxPanel];
+  alignas(64) float added[kMaxPackedRows * kMaxPanel];
   const std::int64_t first = panel * panels_.panel;
   PackedCall call;
   call.weights = packed_.data() + panels_.offset(panel) / 2;

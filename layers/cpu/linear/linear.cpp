@@ -14,7 +14,7 @@ namespace pipit {
 
 namespace {
 
-constexpr std::int64_t kMostTileRows = 96;
+constexpr std::int64_t kMaxTileRows = 96;
 
 // y = clamp(alpha * A * B + beta * C) for every matrix of a batch.
 struct Product {
@@ -69,7 +69,7 @@ class Linear final : public Kernel {
   Linear(const Product& product, const NodeSpec& spec)
       : product_(product), epilogue_(spec.outputs[0].shape.rank() - 1, spec.fusion.followers) {
     const MatMulGeometry& g = product_.shape;
-    tile_ = tile_rows(g.m, kMostTileRows);
+    tile_ = tile_rows(g.m, kMaxTileRows);
     tiles_ = (g.m + tile_ - 1) / tile_;
     blocking_ = GemmBlocking(g.k, g.n, share_columns(tiles_ * g.batch_count(), g.n));
     const std::size_t packed_bytes =

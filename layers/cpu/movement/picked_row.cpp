@@ -173,7 +173,7 @@ std::vector<std::int32_t> windows_of(std::span<const std::int32_t> places, std::
   std::vector<std::int32_t> windows;
   for (const std::int32_t place : sorted) {
     if (!windows.empty() && place < windows.back() + size) continue;
-    if (std::ssize(windows) == PickedRow::kMostWindows) return {};
+    if (std::ssize(windows) == PickedRow::kMaxWindows) return {};
     windows.push_back(place);
   }
   return windows;
@@ -203,7 +203,7 @@ void PickedRow::find_windows(std::span<const std::int32_t> places, std::int64_t 
     if (windows.empty()) return;
     most = std::max(most, windows.size());
     Register next{};
-    for (std::size_t w = 0; w < kMostWindows; ++w)
+    for (std::size_t w = 0; w < kMaxWindows; ++w)
       next.windows[w] = std::min(w < windows.size() ? windows[w] : windows[0], last_window);
     for (std::size_t i = 0; i < part.size(); ++i) {
       const auto w = std::ranges::upper_bound(windows, part[i]) - windows.begin() - 1;

@@ -27,10 +27,10 @@ class PickedRow {
 
   /// Windows of the source, of as many elements as a register of 64 bytes, that one register of the target is picked
   /// from at most.
-  static constexpr int kMostWindows = 4;
+  static constexpr int kMaxWindows = 4;
   /// What fills a register of the target: where its windows begin, and for every element its place in them.
   struct Register {
-    std::array<std::int32_t, kMostWindows> windows;
+    std::array<std::int32_t, kMaxWindows> windows;
     std::array<std::uint8_t, 64> picks;
   };
   struct Row {

@@ -15,7 +15,7 @@ namespace {
 // copied element by element stay as short as that allows, so that one that equals the one before it is found.
 constexpr std::int64_t kRowBytes = 2048;
 constexpr std::int64_t kShortRowBytes = 256;
-constexpr std::int64_t kMostRowElements = 1 << 16;
+constexpr std::int64_t kMaxRowElements = 1 << 16;
 // Runs below this, on average, are copied element by element, those below the other where that fills registers.
 constexpr std::int64_t kRunBytes = 16;
 constexpr std::int64_t kRegisterRunBytes = 64;
@@ -79,7 +79,7 @@ void TableCopy::merge_rows(std::int64_t least_bytes) {
     const std::vector<std::int64_t>& outer = outer_.back().sources;
     const std::int64_t elements = std::ssize(row_) * std::ssize(outer);
     const bool first = row_elements_ == 1;
-    if (!first && (row_elements_ * bytes >= least_bytes || elements > kMostRowElements)) break;
+    if (!first && (row_elements_ * bytes >= least_bytes || elements > kMaxRowElements)) break;
     std::vector<std::int64_t> joined;
     joined.reserve(static_cast<std::size_t>(elements));
     for (const std::int64_t from : outer) {

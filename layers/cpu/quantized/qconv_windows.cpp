@@ -23,7 +23,7 @@ Refusal refuse_qconv_windows(const NodeSpec& spec) {
 
 Refusal refuse_qconv_depthwise(const NodeSpec& spec) {
   // Sums of more taps may leave the whole numbers that floats hold exactly: 255 * 128 * taps < 2^24.
-  constexpr std::int64_t kMostTaps = 512;
+  constexpr std::int64_t kMaxTaps = 512;
   if (Refusal reason = refuse_qconv_windows(spec)) return reason;
   const Shape& x = spec.inputs[0]->shape;
   const ConvAttributes& conv = layer_as<QConv>(spec.layer).attributes().conv;
@@ -32,7 +32,7 @@ Refusal refuse_qconv_depthwise(const NodeSpec& spec) {
     return "not a depthwise convolution of one output per channel";
   if (conv.window.rank == 2 && !DepthwiseRows<std::uint8_t>::is_special(conv.window))
     return "not a window of 3, 5 or 7 columns with a stride of 1 or 2";
-  if (conv.window.taps() > kMostTaps) return "more than 512 taps";
+  if (conv.window.taps() > kMaxTaps) return "more than 512 taps";
   return std::nullopt;
 }
 

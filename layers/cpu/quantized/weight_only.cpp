@@ -16,9 +16,9 @@ namespace {
 
 // Decoding weights costs about a quarter of eight rows' multiplications; widening a panel for the tile kernel costs
 // that much for so many rows.
-constexpr std::int64_t kMostRows = 16;
+constexpr std::int64_t kMaxRows = 16;
 // Of a panel in f32. A larger one leaves the second-level cache before the next tile of pixels comes.
-constexpr std::int64_t kMostPanelBytes = 1 << 20;
+constexpr std::int64_t kMaxPanelBytes = 1 << 20;
 
 // The matrix product behind either layer.
 struct Product {
@@ -188,9 +188,9 @@ Refusal refuse_gemv(const NodeSpec& spec) {
   const Product p = product_of<L>(spec);
   if (p.rows == 0) return "rows of the input do not follow each other";
   const std::int64_t panel_bytes = p.depth * f32_tiles().panel() * 4;
-  if (p.rows > kMostRows && panel_bytes <= kMostPanelBytes)
+  if (p.rows > kMaxRows && panel_bytes <= kMaxPanelBytes)
     return fmt::format("{} rows, more than {}: decoding the weights for each few would take too long", p.rows,
-                       kMostRows);
+                       kMaxRows);
   return std::nullopt;
 }
 

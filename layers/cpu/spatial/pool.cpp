@@ -118,17 +118,17 @@ class PoolRows final : public Kernel {
 
   void share_out() {
     constexpr std::int64_t kLine = 64 / sizeof(float);
-    constexpr std::int64_t kLeastChannels = 4 * kLine;
-    constexpr std::int64_t kMostJoined = 1 << 16;  // floats: an eighth of a second-level cache of 2 MiB
+    constexpr std::int64_t kMinChannels = 4 * kLine;
+    constexpr std::int64_t kMaxJoined = 1 << 16;  // floats: an eighth of a second-level cache of 2 MiB
     const std::int64_t width = x_.extent[2];
     const std::int64_t rows =
         std::min(window_.kernel[0], x_.extent[0]) * std::min(window_.kernel[1], x_.extent[1]);
     const std::int64_t columns = std::min(window_.kernel[2], width);
-    joins_rows_ = width * kLeastChannels <= kMostJoined &&
+    joins_rows_ = width * kMinChannels <= kMaxJoined &&
                   width * (rows + 1) + y_.extent[2] * columns < y_.extent[2] * rows * columns;
     // Channels that one task takes: few output rows (global pooling) leave the channels to share out.
-    block_ = output_rows() < 32 ? kLeastChannels : std::max<std::int64_t>(y_.channels, 1);
-    if (joins_rows_) block_ = std::min(block_, std::max(kNearFloats / width / kLine * kLine, kLeastChannels));
+    block_ = output_rows() < 32 ? kMinChannels : std::max<std::int64_t>(y_.channels, 1);
+    if (joins_rows_) block_ = std::min(block_, std::max(kNearFloats / width / kLine * kLine, kMinChannels));
     joined_ = joins_rows_ ? round_up(width * block_, kLine) : 0;
     stage_outputs_ = std::max<std::int64_t>(kNearFloats / block_, 1);
     const std::int64_t stage = kHalves ? std::min(stage_outputs_, y_.extent[2]) * block_ : 0;

@@ -31,11 +31,11 @@ Refusal refuse_resize(const NodeSpec& spec) {
 }
 
 // Weighted rows of x that one row of the result is mixed from.
-constexpr std::size_t kMostCorners = std::size_t{1} << (kMaxRank - 1);
+constexpr std::size_t kMaxCorners = std::size_t{1} << (kMaxRank - 1);
 struct Corners {
   std::size_t count = 0;
-  std::array<const float*, kMostCorners> rows;
-  std::array<float, kMostCorners> weights;
+  std::array<const float*, kMaxCorners> rows;
+  std::array<float, kMaxCorners> weights;
 };
 
 // The innermost axis that is resized, with `inner` floats at every position.

@@ -16,7 +16,7 @@
 namespace pipit {
 
 inline constexpr int kPackedBlock = 8;
-inline constexpr int kMostPackedRows = 8;
+inline constexpr int kMaxPackedRows = 8;
 
 /// One panel and rows [0, rows), evenly spaced. Strides are in elements.
 struct PackedCall {
@@ -40,9 +40,9 @@ struct PackedKernels {
   Isa isa;
   int rows;  ///< most rows of a call
   /// [is 4 bits][rows - 1][vectors - 1]
-  Multiply multiply[2][kMostPackedRows][kMaxTileVectors];
+  Multiply multiply[2][kMaxPackedRows][kMaxTileVectors];
   /// The same for halves.
-  Multiply multiply_halves[kMostPackedRows][kMaxTileVectors];
+  Multiply multiply_halves[kMaxPackedRows][kMaxTileVectors];
   /// The panel in f32, integer times scale, in the order of pack_f32_panel(). [is 4 bits][vectors - 1]
   Widen widen[2][kMaxTileVectors];
 };

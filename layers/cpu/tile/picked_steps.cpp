@@ -106,7 +106,7 @@ float with_index(float weight, std::uint32_t index, std::uint32_t lanes) {
 
 bool many_zeros(const TilePanels& panels, std::int64_t groups, const WeightView& weights) {
   constexpr std::int64_t kStride = 13;  // no divisor of what kernels and channels are multiples of
-  constexpr double kLeast = 0.25;
+  constexpr double kMin = 0.25;
   std::int64_t looked = 0;
   std::int64_t zeros = 0;
   const std::int64_t all = groups * panels.outputs * panels.steps;
@@ -114,7 +114,7 @@ bool many_zeros(const TilePanels& panels, std::int64_t groups, const WeightView&
     const float weight = weight_at(weights, i / panels.steps, i % panels.steps);
     zeros += weight == 0 ? 1 : 0;
   }
-  return static_cast<double>(zeros) >= kLeast * static_cast<double>(looked);
+  return static_cast<double>(zeros) >= kMin * static_cast<double>(looked);
 }
 
 }  // namespace pipit

@@ -36,10 +36,10 @@ std::vector<std::int32_t> start_sums(const ByteArithmetic& bytes, const std::int
 
 // Sums are less than 2^31, steps of a residual from its zero point less than 2^9.
 bool stay_small(const std::vector<float>& multipliers, float residual_scale) {
-  constexpr float kMostMultiplier = 0.25F;
-  constexpr float kMostScale = 1 << 20;
-  const auto small = [](float m) { return std::abs(m) <= kMostMultiplier; };
-  return std::abs(residual_scale) <= kMostScale && std::all_of(multipliers.begin(), multipliers.end(), small);
+  constexpr float kMaxMultiplier = 0.25F;
+  constexpr float kMaxScale = 1 << 20;
+  const auto small = [](float m) { return std::abs(m) <= kMaxMultiplier; };
+  return std::abs(residual_scale) <= kMaxScale && std::all_of(multipliers.begin(), multipliers.end(), small);
 }
 
 }  // namespace

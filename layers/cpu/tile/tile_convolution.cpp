@@ -171,7 +171,7 @@ ConvInput TileConvolution::input_of(const Geometry& geometry) {
 }
 
 bool TileConvolution::copies_long_rows(const Geometry& geometry) {
-  constexpr double kMostRowBytes = 1 << 26;
+  constexpr double kMaxRowBytes = 1 << 26;
   const int axis = geometry.window.rank - 1;
   const double columns = static_cast<double>(geometry.output[geometry.output.rank() - 1]) *
                              static_cast<double>(geometry.window.stride[static_cast<std::size_t>(axis)]) +
@@ -179,7 +179,7 @@ bool TileConvolution::copies_long_rows(const Geometry& geometry) {
   const std::int64_t slices = geometry.window.rank == kMaxSpatial ? geometry.window.kernel[0] : 1;
   const auto pixel = static_cast<double>(slices) *
                      static_cast<double>(geometry.input.shape[1] * kernels_of(geometry).element());
-  return columns * pixel > kMostRowBytes;
+  return columns * pixel > kMaxRowBytes;
 }
 
 TileConvolution::Parts TileConvolution::float_parts(const Geometry& geometry, const WeightView* weights) {

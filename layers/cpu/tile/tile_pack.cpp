@@ -82,7 +82,7 @@ void pack_s16_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<st
 
 namespace {
 
-constexpr int kMostOutputs = 64;  // of a panel
+constexpr int kMaxOutputs = 64;  // of a panel
 
 // Calls body(step, j, w) for element j of every step, counted from 0, w pointing to its weight for output 0 of the
 // panel.
@@ -102,11 +102,11 @@ void for_each_half(const WeightView& weights, const PanelSteps& steps, const flo
 
 // The power of two that brings magnitudes of this sum to (0.49, 0.98]; 1 where there is none.
 float scale_of(double sum) {
-  constexpr double kMostSum = 0.98;
-  constexpr int kMostExponent = 100;  // leaves weights and the inverse normal numbers
+  constexpr double kMaxSum = 0.98;
+  constexpr int kMaxExponent = 100;  // leaves weights and the inverse normal numbers
   static_assert(kHalfStretch <= 40, "the sum is taken with 41 additions in mind");
   if (!(sum > 0) || !std::isfinite(sum)) return 1;
-  const int exponent = std::clamp(std::ilogb(kMostSum / sum), -kMostExponent, kMostExponent);
+  const int exponent = std::clamp(std::ilogb(kMaxSum / sum), -kMaxExponent, kMaxExponent);
   return std::ldexp(1.0F, exponent);
 }
 
@@ -120,8 +120,8 @@ void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& 
   const bool pair = columns > panels.lanes;
   const float* first = weights.data + p * panels.panel * weights.output_stride;
 
-  double sums[kMostOutputs] = {};  // of the current stretch
-  double most[kMostOutputs] = {};
+  double sums[kMaxOutputs] = {};  // of the current stretch
+  double most[kMaxOutputs] = {};
   std::int64_t current = 0;
   const auto end_stretch = [&] {
     for (std::int64_t o = 0; o < columns; ++o) {
@@ -135,14 +135,14 @@ void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& 
     for (std::int64_t o = 0; o < columns; ++o) sums[o] += std::abs(w[o * weights.output_stride]);
   });
   end_stretch();
-  float scales[kMostOutputs] = {};
+  float scales[kMaxOutputs] = {};
   for (std::int64_t o = 0; o < columns; ++o) {
     scales[o] = scale_of(most[o]);
     multipliers[o] = 1 / scales[o];
   }
 
   auto* to = reinterpret_cast<Half*>(packed);
-  float pairs[2 * kMostOutputs] = {};  // of one step
+  float pairs[2 * kMaxOutputs] = {};  // of one step
   std::int64_t written = 0;
   const auto write = [&] {
     row_kernels().to_half(pairs, to + written * 2 * width, 2 * width);

@@ -98,10 +98,10 @@ struct WindowTile {
 struct WindowKernels {
   using Function = void (*)(const WindowTile& tile);
   static constexpr int kWidths = 3;
-  static constexpr int kMostTaps = 7;
-  int columns[kWidths];                       ///< of a tile, the widest first; 0: there is none
-  int taps;                                   ///< most of a chain
-  Function chain[kWidths][kMostTaps + 1][2];  ///< [width][taps of a chain][with `lanes`]
+  static constexpr int kMaxTaps = 7;
+  int columns[kWidths];                      ///< of a tile, the widest first; 0: there is none
+  int taps;                                  ///< most of a chain
+  Function chain[kWidths][kMaxTaps + 1][2];  ///< [width][taps of a chain][with `lanes`]
 };
 
 /// Pixels that are copied as floats; steps from pixel to pixel in elements.

@@ -1,5 +1,5 @@
-// The epilogues of matrix products: from sums to y in fp16 (bias, residual, clamp and a function in float, one rounding)
-// and in INT8.
+// The epilogues of matrix products, from sums to y: in fp16 (bias, residual, clamp and a function in float, one
+// rounding) and in INT8.
 #pragma once
 
 #include <cuda_fp16.h>

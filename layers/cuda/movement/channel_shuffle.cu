@@ -12,7 +12,7 @@ namespace {
 
 using namespace cuda;
 
-static_assert(kShuffleMost == ChannelShuffle::kMost);
+static_assert(kShuffleMost == ChannelShuffle::kMax);
 
 Refusal refuse_shuffle(const NodeSpec& spec) {
   for (const TensorDesc* x : spec.inputs) {

@@ -29,7 +29,7 @@ struct Images {
 // Channels: runs of kRun pixels of so many; 0: single pixels of any number.
 template <int Channels>
 __global__ void normalize_image(const Images p) {
-  __shared__ float table[NormalizeImage::kMostChannels * 256];
+  __shared__ float table[NormalizeImage::kMaxChannels * 256];
   for (int i = static_cast<int>(threadIdx.x); i < p.channels * 256; i += kThreads) table[i] = p.table[i];
   __syncthreads();
   ptx::release_next_kernel();

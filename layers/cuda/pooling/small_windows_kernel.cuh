@@ -1,6 +1,6 @@
 // Pools over the small windows that networks use, NHWC: two by two neighbouring outputs and a few bytes of channels a
-// thread, so that every pixel is read about once. A policy says what is computed of a window: maxima of halves or bytes,
-// averages of halves or bytes.
+// thread, so that every pixel is read about once. A policy says what is computed of a window: maxima or averages, of
+// halves or bytes.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -123,8 +123,8 @@ struct HalfAverages {
   }
 };
 
-/// Averages of bytes. Sums are kept two in a word, of integers that are 128 above those of i8: 255 times the positions of a small window
-/// fits 16 bits.
+/// Averages of bytes. Sums are kept two in a word, of integers that are 128 above those of i8: 255 times the positions
+/// of a small window fits 16 bits.
 struct ByteAverages {
   static constexpr int kWords = 2;
   struct alignas(kWords * 4) Unit {

@@ -12,7 +12,7 @@
 namespace pipit::detail {
 namespace {
 
-constexpr std::size_t kMostBehindPixels = 1 << 16;
+constexpr std::size_t kMaxBehindPixels = 1 << 16;
 
 class Png {
  public:
@@ -82,7 +82,7 @@ class Png {
       for (int y = 0; y < image.height; ++y) {
         // With the last row libpng reads the compressed data to its end, and a byte of that can stand for a thousand.
         const bool last = pass == passes - 1 && y == image.height - 1;
-        if (last) allowed_ = kMostBehindPixels + 2 * png_get_rowbytes(png_, info_);
+        if (last) allowed_ = kMaxBehindPixels + 2 * png_get_rowbytes(png_, info_);
         png_read_row(png_, image.row(y), nullptr);
       }
     }

@@ -33,13 +33,13 @@ struct Refusal {
 
   // The first place in full, as many others by name as a line takes.
   std::string text() const {
-    constexpr std::size_t kMostNames = 3;
+    constexpr std::size_t kMaxNames = 3;
     std::string line = fmt::format("{}: {}", where[0], reason);
     if (where.size() == 1) return line;
     line += fmt::format(" (and {} more:", where.size() - 1);
-    for (std::size_t i = 1; i < std::min(where.size(), 1 + kMostNames); ++i)
+    for (std::size_t i = 1; i < std::min(where.size(), 1 + kMaxNames); ++i)
       line += fmt::format("{} {}", i == 1 ? "" : ",", where[i].substr(0, where[i].find("' (") + 1));
-    return line + (where.size() > 1 + kMostNames ? ", ...)" : ")");
+    return line + (where.size() > 1 + kMaxNames ? ", ...)" : ")");
   }
 };
 

@@ -17,12 +17,12 @@ namespace {
 constexpr std::int64_t kIrVersion = 8;
 constexpr std::int64_t kOpset = 13;
 // A protocol buffer counts its bytes in an int.
-constexpr std::size_t kMostBytes = std::numeric_limits<int>::max();
+constexpr std::size_t kMaxBytes = std::numeric_limits<int>::max();
 
 void check_size(const Graph& graph) {
   std::size_t bytes = 0;
   for (const Value& value : graph.values()) bytes += value.constant ? value.desc.bytes() : 0;
-  if (bytes > kMostBytes - (std::size_t{64} << 20)) {
+  if (bytes > kMaxBytes - (std::size_t{64} << 20)) {
     fail(
         "the model's {} bytes of weights do not fit an ONNX file, which ends at 2 GB; quantize more of its "
         "layers, or "
@@ -62,7 +62,7 @@ bool keeps_batch(const Graph& graph) {
     if (std::find(inputs.begin(), inputs.end(), true) == inputs.end()) continue;
     const std::vector<const TensorDesc*> descs = graph.input_descs(node);
     const auto* resize = dynamic_cast<const Resize*>(node.layer.get());
-    if (!node.layer->keeps_samples_apart({descs, inputs})) return false;
+    if (!node.layer->is_batch_independent({descs, inputs})) return false;
     if (resize != nullptr && resize->attributes().sizes != decltype(ResizeAttributes::sizes){}) return false;
     for (const ValueId id : node.outputs) by_sample[index(id)] = true;
   }
@@ -91,7 +91,7 @@ std::string write_onnx(const Graph& graph, const OnnxWriteOptions& options) {
     entry.set_key(key);
     entry.set_value(value);
   }
-  if (model.ByteSizeLong() > kMostBytes)
+  if (model.ByteSizeLong() > kMaxBytes)
     fail("the model takes {} bytes; an ONNX file holds at most 2 GB", model.ByteSizeLong());
   return model.SerializeAsString();
 }

@@ -8,10 +8,10 @@
 #include <functional>
 #include <optional>
 
+#include "compile/compile.h"
 #include "engine/cuda/runtime.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/quantize.h"
-#include "quant/compile.h"
 #include "tests/cuda/chain/random_chain.h"
 #include "tests/cuda/quantized/qconv_cases.h"
 #include "tests/support/run_graph.h"

@@ -1,10 +1,10 @@
 // "rows" of Concat on the GPU: every element type and unit, many inputs; what a channel is scaled by behind it.
 #include <algorithm>
 
+#include "compile/compile.h"
 #include "layers/ops/qconv.h"
 #include "layers/ops/quantize.h"
 #include "layers/ops/slicing.h"
-#include "quant/compile.h"
 #include "tests/cuda/conformance.h"
 #include "tests/cuda/quantized/quantized_cases.h"
 #include "tests/support/test_graph.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "compile/compile.h"
 #include "layers/ops/binary.h"
 #include "layers/ops/gemm.h"
 #include "layers/ops/pool.h"
@@ -13,7 +14,6 @@
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 #include "layers/ops/unary.h"
-#include "quant/compile.h"
 #include "tests/cuda/planning/made_up_gpu.h"
 #include "tests/cuda/planning/random_node.h"
 #include "tests/support/seed.h"

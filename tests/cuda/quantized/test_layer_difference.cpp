@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "quant/mixed_model.h"
+#include "compile/mixed_model.h"
 #include "tests/cuda/conformance.h"
 #include "tests/quant/small_resnet.h"
 

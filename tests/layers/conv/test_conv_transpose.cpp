@@ -5,7 +5,7 @@
 
 #include "layers/ops/gemm.h"
 #include "layers/ops/reshaping.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "layers/passes/rewriter.h"
 #include "tests/layers/conformance.h"
 #include "tests/layers/values.h"

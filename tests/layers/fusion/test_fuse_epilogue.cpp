@@ -151,7 +151,7 @@ TEST(FuseEpilogue, ConcatTakesBatchNormAndRelu) {
   });
 }
 
-// What a batch normalization becomes in a graph that is optimized (join_scale_shift).
+// What a batch normalization becomes in a graph that is optimized (fold_scale_shift).
 TEST(FuseEpilogue, ConcatTakesAConvolutionOfOneWeightAChannel) {
   for (const bool bias : {false, true}) {
     check(Shape{2, 8, 9, 7}, 4, [&](Builder& b, ValueId x) {

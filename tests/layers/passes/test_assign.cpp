@@ -10,7 +10,7 @@
 #include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "tests/layers/values.h"
 #include "tests/support/test_graph.h"
 

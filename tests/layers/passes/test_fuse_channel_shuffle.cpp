@@ -4,7 +4,7 @@
 #include "layers/ops/channel_shuffle.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "tests/support/test_graph.h"
 
 namespace pipit {
@@ -43,7 +43,7 @@ TEST(FuseChannelShuffle, WithTheConcatInFrontAndTheSplitBehind) {
     const ValueId joined = b.add("concat", Concat({1}), {b.conv("a", x, 7), b.conv("b", x, 11)});
     const std::vector<ValueId> halves = split(b, shuffle(b, "shuffle", joined, groups), {8, 10});
     const Graph before = b.build({halves[0], b.conv("last", halves[1], 4)});
-    const Rewritten after = fuse_channel_shuffle(before);
+    const Rewritten after = fuse_channel_groups(before, DeviceKind::cpu);
     EXPECT_EQ(after.changes, 1);
     EXPECT_EQ(others(after.graph), 0);
     expect_same_outputs(before, after.graph);
@@ -62,7 +62,7 @@ TEST(FuseChannelShuffle, WithTheSlicesBehind) {
   const ValueId x = shuffle(b, "shuffle", b.conv("image", b.input(Shape{1, 3, 4, 3}), 12), 2);
   const Graph before = b.build({b.add("last", channels(7, 100), {x}), b.add("first", channels(0, 3), {x}),
                                 b.add("middle", channels(-9, -5), {x})});
-  const Rewritten after = fuse_channel_shuffle(before);
+  const Rewritten after = fuse_channel_groups(before, DeviceKind::cpu);
   EXPECT_EQ(after.changes, 1);
   EXPECT_EQ(others(after.graph), 0);
   expect_same_outputs(before, after.graph);
@@ -80,7 +80,7 @@ TEST(FuseChannelShuffle, LeavesSlicesThatAreNoSplitAlone) {
     for (const Slice& slice : slices)
       outputs.push_back(b.add("slice" + std::to_string(outputs.size()), slice, {x}));
     const Graph before = b.build(outputs);
-    const Rewritten after = fuse_channel_shuffle(before);
+    const Rewritten after = fuse_channel_groups(before, DeviceKind::cpu);
     EXPECT_EQ(count_type(after.graph, "Slice"), std::ssize(slices));
     expect_same_outputs(before, after.graph);
   }
@@ -92,7 +92,7 @@ TEST(FuseChannelShuffle, AndNoMoreThanALayerTakes) {
   const ValueId joined = b.add("concat", Concat({1}), std::vector<ValueId>(18, x));
   const ValueId y = shuffle(b, "shuffle", joined, 2);
   const Graph before = b.build(split(b, y, std::vector<std::int64_t>(18, 1)));
-  const Rewritten after = fuse_channel_shuffle(before);
+  const Rewritten after = fuse_channel_groups(before, DeviceKind::cpu);
   EXPECT_EQ(after.changes, 1);
   EXPECT_EQ(others(after.graph), 2);
   expect_same_outputs(before, after.graph);
@@ -104,7 +104,7 @@ TEST(FuseChannelShuffle, Alone) {
     const ValueId x = b.input(shape);
     const ValueId image = shape.rank() == 2 ? x : b.conv("image", x, 12);
     const Graph before = b.build({shuffle(b, "shuffle", image, 4)});
-    const Rewritten after = fuse_channel_shuffle(before);
+    const Rewritten after = fuse_channel_groups(before, DeviceKind::cpu);
     EXPECT_EQ(after.changes, 1);
     EXPECT_EQ(others(after.graph), 0);
     expect_same_outputs(before, after.graph);
@@ -119,7 +119,7 @@ TEST(FuseChannelShuffle, KeepsWhatOthersRead) {
   const ValueId twice = b.add("twice", Concat({1}), {first, x});
   const ValueId second = shuffle(b, "second", twice, 3);  // somebody else reads the Concat
   const Graph before = b.build({twice, second, split(b, second, {6, 12})[1]});
-  const Rewritten after = fuse_channel_shuffle(before);
+  const Rewritten after = fuse_channel_groups(before, DeviceKind::cpu);
   EXPECT_EQ(after.changes, 2);
   EXPECT_EQ(count_type(after.graph, "Concat"), 2);
   EXPECT_EQ(count_type(after.graph, "Split"), 1);
@@ -149,7 +149,7 @@ TEST(FuseChannelShuffle, LeavesOtherRearrangementsAlone) {
       moved("tokens/moved", tokens, Shape{2, 2, 3, 12}, {0, 2, 1, 3}, Shape{2, 6, 12}),
   };
   const Graph before = b.build(outputs);
-  EXPECT_EQ(fuse_channel_shuffle(before).changes, 0);
+  EXPECT_EQ(fuse_channel_groups(before, DeviceKind::cpu).changes, 0);
 }
 
 TEST(FuseChannelShuffle, OneAfterTheOther) {
@@ -157,7 +157,7 @@ TEST(FuseChannelShuffle, OneAfterTheOther) {
   ValueId x = b.conv("image", b.input(Shape{1, 3, 4, 4}), 4);
   for (const char* name : {"p", "q", "r"}) x = shuffle(b, name, x, 2);
   const Graph before = b.build({x});
-  const Rewritten after = fuse_channel_shuffle(before);
+  const Rewritten after = fuse_channel_groups(before, DeviceKind::cpu);
   EXPECT_EQ(after.changes, 3);
   expect_same_outputs(before, after.graph);
 }

@@ -12,7 +12,7 @@
 #include "layers/ops/quantize.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/unary.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "layers/passes/rewriter.h"
 #include "layers/registry.h"
 #include "tests/support/run_graph.h"
@@ -73,7 +73,7 @@ TEST(FuseQuantizedImage, GivesTheSameBits) {
   const unsigned seed = test::test_seed();
   SCOPED_TRACE("PIPIT_TEST_SEED=" + std::to_string(seed));
   const Graph before = mixed(false, seed);
-  const Rewritten after = fuse_quantized_image(before);
+  const Rewritten after = assign_precision(before, Precision::fp32, DeviceKind::cuda);
   EXPECT_EQ(after.changes, 1);
   EXPECT_EQ(count(after.graph, "Quantize"), 1);
   std::mt19937 random(seed + 1);
@@ -87,7 +87,7 @@ TEST(FuseQuantizedImage, GivesTheSameBits) {
 }
 
 TEST(FuseQuantizedImage, LeavesIntegersThatOthersRead) {
-  const Rewritten after = fuse_quantized_image(mixed(true, 1));
+  const Rewritten after = assign_precision(mixed(true, 1), Precision::fp32, DeviceKind::cuda);
   EXPECT_EQ(after.changes, 0);
   EXPECT_EQ(count(after.graph, "Quantize"), 2);
 }
@@ -120,7 +120,7 @@ Graph reshaped(bool read_twice) {
 
 TEST(RaiseQuantize, GoesInFrontOfAReshape) {
   const Graph before = reshaped(false);
-  const Rewritten after = raise_quantize(before);
+  const Rewritten after = adapt_quantized(before, DeviceKind::cuda);
   EXPECT_EQ(after.changes, 1);
   ASSERT_EQ(after.graph.nodes().size(), 3U);
   EXPECT_EQ(after.graph.nodes()[1].name, "quantize");
@@ -162,13 +162,14 @@ void expect_average_in_front_of_quantize(const Graph& graph) {
 
 // In a file that is quantized, and by a plan.
 TEST(RaiseQuantize, StandsRightBehindAnAverageOnAGpu) {
-  expect_average_in_front_of_quantize(optimize(averaged(true), nullptr, {}, DeviceKind::cuda));
-  const ExtraPass quantize{"quantize", [](const Graph&) { return Rewritten{averaged(true), 1}; }};
-  expect_average_in_front_of_quantize(optimize(averaged(false), nullptr, quantize, DeviceKind::cuda));
+  expect_average_in_front_of_quantize(optimize(averaged(true), {.device = DeviceKind::cuda}));
+  const auto quantize = [](const Graph&, PassTarget&) { return Rewritten{averaged(true), 1}; };
+  expect_average_in_front_of_quantize(
+      optimize(averaged(false), {.device = DeviceKind::cuda, .quantize = quantize}));
 }
 
 TEST(RaiseQuantize, LeavesWhatOthersRead) {
-  EXPECT_EQ(raise_quantize(reshaped(true)).changes, 0);
+  EXPECT_EQ(adapt_quantized(reshaped(true), DeviceKind::cuda).changes, 0);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "layers/ops/quantize.h"
 #include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "tests/support/test_graph.h"
 
 namespace pipit {
@@ -207,7 +207,7 @@ TEST(FuseGelu, TheApproximationWithTanh) {
               ? b.binary("y", BinaryKind::mul, b.binary("h", BinaryKind::mul, x, number(b, 0.5F)), one)
               : b.binary("y", BinaryKind::mul, x, b.binary("h", BinaryKind::mul, number(b, 0.5F), one));
       const Graph before = b.build({y});
-      const Rewritten after = fuse_gelu(before);
+      const Rewritten after = fuse_activations_written_out(before);
       EXPECT_EQ(after.changes, 1);
       ASSERT_EQ(after.graph.nodes().size(), 1U);
       EXPECT_EQ(after.graph.nodes()[0].layer->summary(), "gelu_tanh");
@@ -309,7 +309,7 @@ TEST(FuseGroupNorm, BetweenReshapes) {
     const ValueId other = norm("samples", y, Shape{4, 3, 12}, same);  // of half a sample each
     const ValueId moved = norm("moved", x, Shape{2, 3, 24}, Shape{2, 4, 6, 3});
     const Graph before = b.build({b.conv("last", y, 4), other, moved});
-    const Rewritten after = fuse_group_norm(before);
+    const Rewritten after = fuse_channel_groups(before, DeviceKind::cpu);
     EXPECT_EQ(after.changes, 1);
     EXPECT_EQ(count_type(after.graph, "Reshape"), 4);
     expect_same_outputs(before, after.graph);
@@ -329,7 +329,7 @@ TEST(FuseGroupNorm, BetweenReshapesOfIntegers) {
                              {real, b.constant(Shape{3}), b.constant(Shape{3})});
   const ValueId y = b.add("b", Reshape({Shape{2, 6, 4, 3}}), {b.add("qn", Quantize(q), {norm})});
   const Graph before = b.build({b.add("out", Dequantize(q), {y})});
-  const Rewritten after = fuse_group_norm(before);
+  const Rewritten after = fuse_channel_groups(before, DeviceKind::cpu);
   EXPECT_EQ(after.changes, 1);
   EXPECT_EQ(count_type(after.graph, "Reshape"), 0);
   EXPECT_EQ(count_type(after.graph, "Quantize"), 2);
@@ -349,7 +349,7 @@ TEST(FuseGroupNorm, OneAfterTheOther) {
   const ValueId first = norm("first", reshape("a", b.input(image), flat));
   const ValueId second = norm("second", reshape("b", first, image));
   const Graph before = b.build({reshape("c", second, flat)});
-  const Rewritten after = fuse_group_norm(before);
+  const Rewritten after = fuse_channel_groups(before, DeviceKind::cpu);
   EXPECT_EQ(after.changes, 1);
   expect_same_outputs(before, after.graph);
 }

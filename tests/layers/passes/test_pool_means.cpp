@@ -4,7 +4,7 @@
 #include "layers/ops/pool.h"
 #include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "tests/support/test_graph.h"
 
 namespace pipit {

@@ -158,7 +158,7 @@ TEST(UnsignedActivations, HoldTheSameValuesThroughEveryLayer) {
     SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
     SignedGraph made(seed);
     const Graph before = made.everything();
-    const Rewritten after = unsigned_activations(before);
+    const Rewritten after = adapt_quantized(before, DeviceKind::cpu);
     expect_same_bits(before, after.graph, made.inputs_of(before));
     if (HasFatalFailure()) return;
     EXPECT_EQ(after.changes, 11);  // all that the convolutions read and what it is made of
@@ -179,7 +179,7 @@ TEST(UnsignedActivations, ConvertTheGraphsOwnInputsAndOutputsOnly) {
   const auto y = made.conv("first", x, 8, 3, true, made.quantization());
   made.graph.mark_output(made.conv("second", y, 4, 1, false, made.quantization()).id, "y");
   const Graph before = made.graph.build();
-  const Graph after = unsigned_activations(before).graph;
+  const Graph after = adapt_quantized(before, DeviceKind::cpu).graph;
   EXPECT_EQ(after.value(after.inputs()[0]).desc.dtype, DType::i8);
   EXPECT_EQ(after.value(after.outputs()[0]).desc.dtype, DType::i8);
   EXPECT_EQ(test::count_type(after, QUnary::kType), 1);  // the input; the last convolution writes i8 itself
@@ -192,7 +192,7 @@ TEST(UnsignedActivations, LeaveAloneWhatNoConvolutionReads) {
   const auto x = made.input("x", {1, 8, 5, 5});
   const auto flat = made.add("flat", Reshape(ReshapeAttributes{Shape{1, 200}}), {x.id}, x.q);
   made.graph.mark_output(made.graph.add1("real", std::make_shared<Dequantize>(x.q), {flat.id}), "y");
-  const Rewritten after = unsigned_activations(made.graph.build());
+  const Rewritten after = adapt_quantized(made.graph.build(), DeviceKind::cpu);
   EXPECT_EQ(after.changes, 0);
   EXPECT_EQ(after.graph.nodes().size(), 2U);
 }

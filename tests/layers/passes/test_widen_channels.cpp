@@ -10,7 +10,7 @@
 #include "layers/ops/reshaping.h"
 #include "layers/ops/resize.h"
 #include "layers/ops/slicing.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "tests/support/test_graph.h"
 
 namespace pipit {
@@ -248,12 +248,13 @@ TEST(WidenChannels, ForAGpuOnly) {
   TestGraph b;
   const ValueId x = b.conv("first", b.input(Shape{1, 3, 5, 4}), 20);
   const Graph before = b.build({b.conv("last", x, 4)});
-  const auto width = [&](DeviceKind device, bool keep_channels) {
-    return channels(optimize(before, nullptr, {}, device, keep_channels), "first");
+  const auto width = [&](DeviceKind device, Precision precision, bool keep_every_value) {
+    return channels(optimize(before, {device, precision, keep_every_value}), "first");
   };
-  EXPECT_EQ(width(DeviceKind::cuda, false), 24);
-  EXPECT_EQ(width(DeviceKind::cuda, true), 20) << "observers see the model's channels";
-  EXPECT_EQ(width(DeviceKind::cpu, false), 20);
+  EXPECT_EQ(width(DeviceKind::cuda, Precision::fp16, false), 24);
+  EXPECT_EQ(width(DeviceKind::cuda, Precision::fp16, true), 20) << "observers see the model's channels";
+  EXPECT_EQ(width(DeviceKind::cuda, Precision::fp32, false), 20);
+  EXPECT_EQ(width(DeviceKind::cpu, Precision::fp16, false), 20);
 }
 
 }  // namespace

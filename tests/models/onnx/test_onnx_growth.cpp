@@ -48,7 +48,7 @@ std::string imported(const std::string& model, int padding, const fs::path& fold
 // Lists double when they are full, so every value is once the first behind a growth when the padding goes through half
 // of the power of two above their number. Of large models a sample is taken.
 void check_growth(const std::string& model, const fs::path& folder = {}) {
-  constexpr int kMostPaddings = 200;
+  constexpr int kMaxPaddings = 200;
   onnx_pb::ModelProto proto;
   ASSERT_TRUE(proto.ParseFromString(model));
   const onnx_pb::GraphProto& graph = proto.graph();
@@ -59,9 +59,9 @@ void check_growth(const std::string& model, const fs::path& folder = {}) {
   const unsigned seed = test::test_seed();
   SCOPED_TRACE(fmt::format("PIPIT_TEST_SEED={}", seed));
   std::mt19937 random(seed);
-  for (int i = 1; i <= std::min(paddings, kMostPaddings); ++i) {
+  for (int i = 1; i <= std::min(paddings, kMaxPaddings); ++i) {
     const int padding =
-        paddings <= kMostPaddings ? i : 1 + static_cast<int>(random() % static_cast<unsigned>(paddings));
+        paddings <= kMaxPaddings ? i : 1 + static_cast<int>(random() % static_cast<unsigned>(paddings));
     ASSERT_EQ(imported(model, padding, folder), expected) << padding << " unused constants";
   }
 }

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "layers/registry.h"
 #include "models/onnx/write/writer.h"
 #include "tests/models/onnx/onnx_run.h"
@@ -56,7 +56,7 @@ std::vector<Tensor> random_inputs() {
 
 TEST(OnnxInt8Functions, BecomeTablesAndProductsOfIntegers) {
   const Graph graph = fuse(gated().read().graph);
-  const Graph fused = fuse_quantized_functions(graph).graph;
+  const Graph fused = adapt_quantized(graph, DeviceKind::cpu).graph;
   EXPECT_THAT(types(fused), ElementsAre("Quantize", "Quantize", "QUnary", "QUnary", "QMul", "Dequantize"));
   const std::vector<Tensor> inputs = random_inputs();
   const auto expected = test::run_graph(assign_layouts(graph).graph, default_registry(), inputs);
@@ -68,10 +68,10 @@ TEST(OnnxInt8Functions, BecomeTablesAndProductsOfIntegers) {
 }
 
 TEST(OnnxInt8Functions, ComeBackAsTheyWere) {
-  const Graph fused = fuse_quantized_functions(fuse(gated().read().graph)).graph;
+  const Graph fused = adapt_quantized(fuse(gated().read().graph), DeviceKind::cpu).graph;
   const std::string bytes = write_onnx(fused);
   const Graph again =
-      fuse_quantized_functions(fuse(parse_onnx(std::as_bytes(std::span(bytes)), {}).graph)).graph;
+      adapt_quantized(fuse(parse_onnx(std::as_bytes(std::span(bytes)), {}).graph), DeviceKind::cpu).graph;
   EXPECT_EQ(types(again), types(fused));
   const std::vector<Tensor> inputs = random_inputs();
   const auto a = test::run_graph(assign_layouts(fused).graph, default_registry(), inputs);
@@ -85,7 +85,8 @@ TEST(OnnxInt8Functions, StayAsTheyAreWhereSomethingElseReadsThem) {
   round_trip(model, "x", "a", 0.05F);
   model.node("Sigmoid", {"a"}, {"s"});
   round_trip(model, "s", "y", 1.0F / 256);
-  const Graph fused = fuse_quantized_functions(fuse(model.output("y").output("s").read().graph)).graph;
+  const Graph fused =
+      adapt_quantized(fuse(model.output("y").output("s").read().graph), DeviceKind::cpu).graph;
   EXPECT_THAT(types(fused), ElementsAre("Quantize", "Dequantize", "Unary", "Quantize", "Dequantize"));
 }
 

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "layers/ops/quantization.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "layers/registry.h"
 #include "tests/models/onnx/onnx_run.h"
 #include "tests/support/run_graph.h"
@@ -338,7 +338,7 @@ TEST_F(Qdq, AValueThatSomethingElseReadsTooIsWrittenInFloatingPoint) {
 TEST_F(Qdq, WhatStaysInFloatingPointIsSaid) {
   const auto notes = [](const OnnxWriter& model) {
     std::vector<PassReport> passes;
-    const Graph graph = optimize(OnnxWriter(model).output("y").read().graph, &passes);
+    const Graph graph = optimize(OnnxWriter(model).output("y").read().graph, {}, &passes);
     std::vector<std::string> all;
     for (const PassReport& pass : passes) all.insert(all.end(), pass.notes.begin(), pass.notes.end());
     return std::pair{all, types_of(graph)};

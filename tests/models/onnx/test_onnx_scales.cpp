@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "layers/registry.h"
 #include "tests/models/onnx/onnx_run.h"
 #include "tests/support/run_graph.h"
@@ -89,7 +89,7 @@ struct Answer {
 Answer run_quantized(const OnnxWriter& model) {
   Answer answer;
   std::vector<PassReport> passes;
-  const Graph graph = optimize(model.read().graph, &passes);
+  const Graph graph = optimize(model.read().graph, {}, &passes);
   for (const PassReport& pass : passes)
     answer.notes.insert(answer.notes.end(), pass.notes.begin(), pass.notes.end());
   for (const Node& node : graph.nodes()) answer.types.emplace_back(node.layer->type());
@@ -140,8 +140,8 @@ Answer run_with_bias(std::int32_t bias) {
 }
 
 TEST(OnnxScales, BiasesMayBeAsLargeAsTheSumsLeaveRoomFor) {
-  constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
-  constexpr std::int32_t kRoom = kMost - 254;
+  constexpr std::int32_t kMax = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int32_t kRoom = kMax - 254;
   // A little above 2^30 is what earlier versions wrote for channels of almost no weight.
   for (const std::int32_t bias : {(1 << 30) + 51, -(1 << 30) - 51, kRoom, -kRoom}) {
     SCOPED_TRACE(bias);
@@ -151,7 +151,7 @@ TEST(OnnxScales, BiasesMayBeAsLargeAsTheSumsLeaveRoomFor) {
     const double steps = std::nearbyint(bias * 0x1p-24) + 1;
     EXPECT_THAT(answer.y, testing::Each(steps < 0 ? 0 : steps));
   }
-  for (const std::int32_t bias : {kMost, -kMost, -kMost - 1}) {
+  for (const std::int32_t bias : {kMax, -kMax, -kMax - 1}) {
     SCOPED_TRACE(bias);
     const Answer answer = run_with_bias(bias);
     EXPECT_THAT(answer.types, Not(Contains("QConv")));
@@ -167,7 +167,7 @@ TEST(OnnxScales, BiasesThatAreComputedStayInFloatingPoint) {
     return node.op_type() == "Conv";
   })->add_input("b");
   std::vector<PassReport> passes;
-  const Graph graph = optimize(model.input("b", {1}).read().graph, &passes);
+  const Graph graph = optimize(model.input("b", {1}).read().graph, {}, &passes);
   std::vector<std::string> notes;
   for (const PassReport& pass : passes) notes.insert(notes.end(), pass.notes.begin(), pass.notes.end());
   EXPECT_THAT(notes, ElementsAre(HasSubstr("its bias is no constant")));

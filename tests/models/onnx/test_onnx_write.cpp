@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "layers/ops/pool.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "layers/registry.h"
 #include "models/onnx/write/writer.h"
 #include "tests/models/onnx/onnx_run.h"

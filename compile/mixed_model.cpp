@@ -1,4 +1,4 @@
-#include "quant/mixed_model.h"
+#include "compile/mixed_model.h"
 
 #include "quant/equalize.h"
 #include "quant/quantize_graph.h"

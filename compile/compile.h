@@ -1,4 +1,4 @@
-// From the graph of a loaded model to plans that run it: the only place that knows the order of the passes.
+// From the graph of a loaded model to plans that run it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 #include "engine/plan/execution_plan.h"
 #include "layers/kernel_tuning.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/pipeline.h"
 #include "quant/quantization_plan.h"
 
 namespace pipit {

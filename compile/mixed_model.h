@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "quant/compile.h"
+#include "compile/compile.h"
 
 namespace pipit {
 

@@ -1,10 +1,10 @@
-#include "quant/compile.h"
+#include "compile/compile.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <exception>
-#include <set>
+#include <functional>
 #include <thread>
 
 #include "engine/platform/device.h"
@@ -38,14 +38,14 @@ void check_options(const CompileOptions& options) {
                      precision_name(precision));
 }
 
-// quantize_graph() with the options' plan. Names of nodes that are kept in fp32 are added to `keep_f32`.
-Rewritten quantize(const Graph& fused, const CompileOptions& options, std::set<std::string>& keep_f32) {
+// quantize_graph() with the options' plan. Names of nodes that are kept in fp32 are added to the target's.
+Rewritten quantize_by_plan(const Graph& fused, const CompileOptions& options, PassTarget& target) {
   QuantizationPlan plan = *options.scales;
   std::vector<std::string> notes = keep_nodes(plan, fused, options.keep);
   for (const QuantizationPlan::Kept& kept : plan.keep) {
-    if (kept.precision == "fp32") keep_f32.insert(kept.node);
+    if (kept.precision == "fp32") target.keep_f32.insert(kept.node);
   }
-  const bool gpu = options.planning.device == DeviceKind::cuda;
+  const bool gpu = target.device == DeviceKind::cuda;
   Quantized quantized = quantize_graph(fused, plan, {.activations = gpu ? DType::i8 : DType::u8});
   for (std::string& note : scale_notes(plan)) notes.push_back(std::move(note));
   if (quantized.kept > 0) {
@@ -66,53 +66,40 @@ Rewritten none_is_unsupported(Rewritten rewritten, Precision precision, const ch
   return rewritten;
 }
 
-// The pass that makes the graph compute with integers, or none.
-ExtraPass quantizing_pass(const CompileOptions& options, std::set<std::string>& keep_f32) {
+// PassTarget::quantize as the precision says.
+std::function<Rewritten(Graph, PassTarget&)> quantization(const CompileOptions& options) {
   const Precision precision = options.planning.precision;
   switch (precision) {
     case Precision::fp32:
     case Precision::fp16:
-      return {};
+      return nullptr;
     case Precision::int8:
-      return {"quantize", [&](const Graph& fused) { return quantize(fused, options, keep_f32); }};
+      return [&](const Graph& fused, PassTarget& target) { return quantize_by_plan(fused, options, target); };
     case Precision::int8_dynamic:
-      return {"quantize dynamically", [&options](Graph fused) {
-                return none_is_unsupported(
-                    quantize_dynamically(std::move(fused), {options.per_sample_scales}),
-                    Precision::int8_dynamic, "convolution or matrix product that is worth it");
-              }};
+      return [&](Graph fused, PassTarget& /*target*/) {
+        return none_is_unsupported(quantize_dynamically(std::move(fused), {options.per_sample_scales}),
+                                   Precision::int8_dynamic, "convolution or matrix product that is worth it");
+      };
     case Precision::w8:
     case Precision::w4:
       break;
   }
-  return {"store weights", [&options, precision](Graph fused) {
-            const WeightOnlyOptions how{precision == Precision::w8 ? 8 : 4, options.group_size};
-            return none_is_unsupported(
-                store_weights_only(std::move(fused), how, *shared_pool(options.planning.threads)), precision,
-                "fully connected layer or 1x1 convolution with constant weights");
-          }};
+  return [&options, precision](Graph fused, PassTarget& /*target*/) {
+    const WeightOnlyOptions how{precision == Precision::w8 ? 8 : 4, options.group_size};
+    return none_is_unsupported(
+        store_weights_only(std::move(fused), how, *shared_pool(options.planning.threads)), precision,
+        "fully connected layer or 1x1 convolution with constant weights");
+  };
 }
 
 // The graph as it is planned.
 Graph prepare(Graph graph, const CompileOptions& options, std::vector<PassReport>& passes) {
   const PlanOptions& planning = options.planning;
-  std::set<std::string> keep_f32;
-  // In fp32 four channels are 16 bytes. Observers of every value compare them with the model's.
-  const bool keep_channels =
-      planning.keep_every_value || (planning.precision == Precision::fp32 && !is_quantized(graph));
-  graph = (options.fused ? lay_out : optimize)(std::move(graph), &passes, quantizing_pass(options, keep_f32),
-                                               planning.device, keep_channels);
-  const auto run = [&](const char* name, Rewritten next) {
-    passes.push_back({name, next.changes, std::move(next.notes)});
-    graph = std::move(next.graph);
-  };
-  const bool on_gpu = planning.device == DeviceKind::cuda;
-  const bool fp16 = planning.precision == Precision::fp16;
-  // In fp32 the graph may be of a quantized file.
-  if (on_gpu && !fp16) run("fuse quantized image", fuse_quantized_image(graph));
-  if (fp16 || (on_gpu && planning.precision == Precision::int8))
-    run("convert precision", assign_precision(graph, planning.precision, planning.device, keep_f32));
-  return graph;
+  PassTarget target{.device = planning.device,
+                    .precision = planning.precision,
+                    .keep_every_value = planning.keep_every_value,
+                    .quantize = quantization(options)};
+  return (options.fused ? lower : optimize)(std::move(graph), std::move(target), &passes);
 }
 
 // A plan may keep every layer in floating point.

@@ -1,18 +1,135 @@
-// i8 with zero point z and u8 with zero point z + 128 hold the same values.
+// Quantized layers in the forms that a device has kernels for.
 #include <algorithm>
+#include <cmath>
 #include <concepts>
+#include <set>
 
+#include "layers/ops/binary.h"
 #include "layers/ops/qconv.h"
 #include "layers/ops/qelementwise.h"
 #include "layers/ops/quantize.h"
 #include "layers/ops/qunary.h"
+#include "layers/ops/reshaping.h"
+#include "layers/ops/slicing.h"
 #include "layers/passes/moves_elements.h"
 #include "layers/passes/passes.h"
+#include "layers/passes/rewriter.h"
 
 namespace pipit {
 
 namespace {
 
+// The Quantize that alone reads what the node reshapes; null where there is none.
+const Node* quantize_behind(const Rewriter& rewriter, const Node& node) {
+  const int next = layer_if<Reshape>(node) != nullptr ? rewriter.only_consumer(node.outputs[0]) : -1;
+  if (next < 0) return nullptr;
+  const Node& reader = rewriter.source().nodes()[static_cast<std::size_t>(next)];
+  return layer_if<Quantize>(reader) != nullptr ? &reader : nullptr;
+}
+
+// Quantize moves to before a Reshape that hands its values to nothing else, to the layer that computes them: its kernel
+// may then quantize them, too.
+Rewritten raise_quantize(const Graph& graph) {
+  Rewriter rewriter(graph);
+  std::set<const Node*> raised;
+  for (const Node& node : graph.nodes()) {
+    if (raised.contains(&node)) continue;
+    const Node* quantize = quantize_behind(rewriter, node);
+    if (quantize == nullptr) {
+      rewriter.copy(node);
+      continue;
+    }
+    const ValueId integers =
+        rewriter.builder().add1(quantize->name, quantize->layer, {rewriter.map(node.inputs[0])});
+    rewriter.emit(node.name, node.layer, {integers}, quantize->outputs);
+    raised.insert(quantize);
+  }
+  return {rewriter.finish(), static_cast<int>(raised.size())};
+}
+
+// Dequantize -> function of one tensor -> Quantize becomes QUnary, also without a function between, and a product of
+// two dequantized tensors QMul.
+class FunctionFuser {
+ public:
+  explicit FunctionFuser(const Graph& graph) : graph_(graph), rewriter_(graph) {}
+
+  Rewritten run() {
+    for (const Node& node : graph_.nodes()) {
+      // What comes before a Quantize is left out by build() where nothing else reads it.
+      if (!try_requantization(node) && !try_function(node) && !try_product(node)) rewriter_.copy(node);
+    }
+    return {rewriter_.finish(), changes_};
+  }
+
+ private:
+  const Node* producer(ValueId id) const {
+    const int n = id == kNoValue ? -1 : rewriter_.producer(id);
+    return n < 0 ? nullptr : &graph_.nodes()[static_cast<std::size_t>(n)];
+  }
+
+  // The Dequantize that a value comes from.
+  const Node* dequantize(ValueId id) const {
+    const Node* node = producer(id);
+    return node != nullptr && layer_if<Dequantize>(*node) != nullptr ? node : nullptr;
+  }
+
+  // The node that `quantize` alone rounds, if it is one.
+  const Node* rounded(const Node& quantize) const {
+    if (layer_if<Quantize>(quantize) == nullptr || rewriter_.uses(quantize.inputs[0]) != 1) return nullptr;
+    return producer(quantize.inputs[0]);
+  }
+
+  // From one scale to another, as in front of a Concat.
+  bool try_requantization(const Node& node) {
+    const auto* quantize = layer_if<Quantize>(node);
+    const Node* before = quantize != nullptr ? dequantize(node.inputs[0]) : nullptr;
+    if (before == nullptr) return false;
+    const auto layer =
+        std::make_shared<QUnary>(requantization(layer_if<Dequantize>(*before)->x(), quantize->y()));
+    rewriter_.emit(node.name, layer, {rewriter_.map(before->inputs[0])}, node.outputs);
+    ++changes_;
+    return true;
+  }
+
+  bool try_function(const Node& quantize) {
+    const Node* node = rounded(quantize);
+    const auto* unary = node != nullptr ? layer_if<Unary>(*node) : nullptr;
+    const Node* before = unary != nullptr ? dequantize(node->inputs[0]) : nullptr;
+    if (before == nullptr) return false;
+    const QUnaryAttributes attributes{unary->attributes(), layer_if<Dequantize>(*before)->x(),
+                                      layer_if<Quantize>(quantize)->y()};
+    rewriter_.emit(node->name, std::make_shared<QUnary>(attributes), {rewriter_.map(before->inputs[0])},
+                   quantize.outputs);
+    ++changes_;
+    return true;
+  }
+
+  bool try_product(const Node& quantize) {
+    const Node* node = rounded(quantize);
+    const auto* binary = node != nullptr ? layer_if<Binary>(*node) : nullptr;
+    if (binary == nullptr || binary->attributes().kind != BinaryKind::mul) return false;
+    const Node* a = dequantize(node->inputs[0]);
+    const Node* b = dequantize(node->inputs[1]);
+    if (a == nullptr || b == nullptr) return false;
+    const auto shape = [&](const Node* operand) { return graph_.value(operand->inputs[0]).desc.shape; };
+    if (!qmul_fits(shape(a), shape(b))) std::swap(a, b);
+    if (!qmul_fits(shape(a), shape(b))) return false;
+    const QMulAttributes attributes{layer_if<Dequantize>(*a)->x(), layer_if<Dequantize>(*b)->x(),
+                                    layer_if<Quantize>(quantize)->y(), binary->attributes().activation};
+    if (!std::isnormal(qmul_multiplier(attributes))) return false;
+    rewriter_.emit(node->name, std::make_shared<QMul>(attributes),
+                   {rewriter_.map(a->inputs[0]), rewriter_.map(b->inputs[0])}, quantize.outputs);
+    ++changes_;
+    return true;
+  }
+
+  const Graph& graph_;
+  Rewriter rewriter_;
+  int changes_ = 0;
+};
+
+// Activations in i8 with zero point z that convolutions read, and what they are made of, become u8 with zero point
+// z + 128, which hold the same values. The graph's own inputs and outputs keep their type.
 Quantization as_unsigned(Quantization q) {
   q.dtype = DType::u8;
   q.zero_point += 128;
@@ -180,8 +297,15 @@ class UnsignedActivations {
 
 }  // namespace
 
-Rewritten unsigned_activations(const Graph& graph) {
-  return UnsignedActivations(graph).run();
+Rewritten adapt_quantized(const Graph& graph, DeviceKind device) {
+  const bool gpu = device == DeviceKind::cuda;
+  Rewritten raised = gpu ? raise_quantize(graph) : Rewritten{graph};
+  const Rewritten functions = FunctionFuser(raised.graph).run();
+  raised.changes += functions.changes;
+  if (gpu) return {functions.graph, raised.changes};
+  Rewritten result = UnsignedActivations(functions.graph).run();
+  result.changes += raised.changes;
+  return result;
 }
 
 }  // namespace pipit

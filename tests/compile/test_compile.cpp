@@ -1,5 +1,5 @@
 // compile(): every precision from one loaded graph, and what it refuses.
-#include "quant/compile.h"
+#include "compile/compile.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
