@@ -4,9 +4,9 @@
     removals.py --build FOLDER --out FILE.json [--precision fp16,int8] [--batch 1,32,128] MODEL.onnx...
 
 Each network is timed as it is (`pipit profile`), and without each of the kernels that it uses, one at a time
-(`--kernel no-NAME`), in turns on one GPU: as it is, without one, without another, as it is, ... All GPUs of --gpus work at once, each on
-networks of its own. "worth" is the median time without the kernel over the median time with it. INT8 uses scales that
-`pipit calibrate` finds on random images: times do not depend on their values.
+(`--kernel no-NAME`), in turns on one GPU: as it is, without one, without another, as it is, ... All GPUs of --gpus work
+at once, each on networks of its own. "worth" is the median time without the kernel over the median time with it. INT8
+uses scales that `pipit calibrate` finds on random images: times do not depend on their values.
 
     removals.py --table FILE.json    prints the networks in which each kernel is worth most
 
@@ -25,6 +25,7 @@ import queue
 import statistics
 import sys
 import tempfile
+import threading
 
 import int8
 from record_layers import Recorder
@@ -34,15 +35,27 @@ ALWAYS = {"reference", "cudnn", "cublaslt", "im2col_gemm"}
 
 
 class Removals(Recorder):
+    def __init__(self, a: argparse.Namespace, folder: pathlib.Path):
+        super().__init__(a, folder)
+        self.locks: dict[str, threading.Lock] = {model.stem: threading.Lock() for model in a.models}
+        self.plans: dict[str, pathlib.Path | str] = {}
+
+    def plan(self, gpu: int, model: pathlib.Path) -> pathlib.Path | str:
+        """INT8 scales of a model, calibrated once, or why there are none."""
+        with self.locks[model.stem]:
+            if model.stem not in self.plans:
+                plan = self.folder / f"{model.stem}.plan.json"
+                done = self.run(gpu, "calibrate", model, self.folder / "images", "--no-histograms", "--quiet", "--output", plan)
+                self.plans[model.stem] = done if isinstance(done, str) else plan
+            return self.plans[model.stem]
+
     def measure(self, gpu: int, model: pathlib.Path, precision: str, batch: int) -> dict:
         row: dict = {"model": model.stem, "precision": precision, "batch": batch}
         options = []
         if precision == "int8":
-            plan = self.folder / f"{model.stem}-{gpu}.plan.json"
-            if not plan.exists():
-                done = self.run(gpu, "calibrate", model, self.folder / "images", "--no-histograms", "--quiet", "--output", plan)
-                if isinstance(done, str):
-                    return row | {"problem": f"calibrate: {done}"}
+            plan = self.plan(gpu, model)
+            if isinstance(plan, str):
+                return row | {"problem": f"calibrate: {plan}"}
             options = ["--plan", plan]
         profile = ["profile", model, "--device", "cuda", "--precision", precision, *options, "--batch", batch, "--json",
                    "--quiet", "--runs", 20, "--warmup", 5]
