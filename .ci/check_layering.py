@@ -84,16 +84,22 @@ add_kernels("cpu", {
 add_kernels("cuda", {
     "cost": "",
     "device": "cost",
+    "epilogue": "device",
     "libraries": "device cost",
-    "elementwise": "device cost",
+    "elementwise": "epilogue device cost",
     "linear": "libraries device cost",
-    "conv": "libraries device cost",
-    "spatial": "device cost",
+    "conv": "epilogue libraries device cost",
+    "conv/chain": "conv epilogue device cost",
+    "pooling": "epilogue device cost",
     "reduction": "device cost",
-    "movement": "device cost",
-    "quantized": "conv spatial libraries device cost",
-    "chain": "quantized conv libraries device cost",
+    "movement": "conv epilogue device cost",
 })
+add_kernels("cuda", {f"conv/{kernel}": "conv epilogue libraries device cost"
+                     for kernel in "depthwise direct implicit_gemm library narrow_gemm pipelined_gemm resident_gemm "
+                                   "spread_gemm stem".split()})
+add_kernels("cuda", {f"conv/{kernel}": "conv/resident_block conv/spread_gemm conv/chain conv epilogue device cost"
+                     for kernel in "basic_block image_chain pooled_stem projected_sum resident_block row_chain "
+                                   "squeeze_excite streamed_block".split()})
 PRIVATE = {"layers/cpu", "layers/cuda", "layers/reference"}
 SHARED_TYPES = {"pipit/error.h", "pipit/scores.h", "pipit/types.h"}
 CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh", ".inc"}

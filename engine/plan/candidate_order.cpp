@@ -16,8 +16,8 @@ class Expected {
     std::optional<Estimate> estimate = candidate.estimate ? candidate.estimate(spec) : std::nullopt;
     if (!estimate) return std::nullopt;
     std::size_t fused = 0;
-    while (fused < followers.size() && candidate.fuses_epilogue &&
-           candidate.fuses_epilogue(spec, *followers[fused]))
+    while (fused < followers.size() && candidate.fusions.epilogue &&
+           candidate.fusions.epilogue(spec, *followers[fused]))
       spec.fusion.followers = followers.first(++fused);
     if (fused > 0) estimate = candidate.estimate(spec);
     if (!estimate) return std::nullopt;

@@ -120,7 +120,7 @@ class Kernel {
   virtual std::size_t state_bytes() const { return 0; }
   /// On a GPU: whether run() has a launch that lets the next one begin, if at all, when everything in front of it has
   /// finished. What was written before is settled for those behind it (RunContext::settled).
-  virtual bool settles() const { return false; }
+  virtual bool orders_prior_writes() const { return false; }
   /// False when run() never reads constant `index` of its inputs (it was packed at creation), so that the plan may
   /// release the original.
   virtual bool reads_constant(std::size_t /*index*/) const { return true; }

@@ -87,8 +87,8 @@ class Chooser {
   }
 
   static bool fuses_anything(const Candidate& c) {
-    return c.fuses_epilogue || c.fuses_producer || c.computes_pieces || c.place_of_input ||
-           c.writes_strided_rows || c.overwrites;
+    return c.fusions.epilogue || c.fusions.producer || c.fusions.computes_pieces ||
+           c.fusions.place_of_input || c.fusions.writes_strided_rows || c.fusions.overwrites;
   }
 
   // The candidate, and in the step how it was chosen; null when all refuse. Without a tuner nobody is asked after

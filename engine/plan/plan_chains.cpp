@@ -10,7 +10,7 @@ ChainCandidates::ChainCandidates(const Registry& registry, const PlanOptions& op
   if (!may_fuse(options)) return;
   for (const std::string& type : registry.layer_types(options.device)) {
     for (const Candidate& candidate : registry.candidates(type, options.device)) {
-      if (candidate.fuses_chain && !is_excluded(options, type, candidate.name))
+      if (candidate.fusions.chain && !is_excluded(options, type, candidate.name))
         by_type_[type].push_back(&candidate);
     }
   }
@@ -88,11 +88,11 @@ class Chainer {
   // Of the first candidate that takes any.
   Chain longest_chain(std::size_t first) {
     for (const Candidate* candidate : chains_.of(node_at(first).layer->type())) {
-      if (!may_hold(*candidate, first, first) || !candidate->fuses_chain(spec_of(first), {})) continue;
+      if (!may_hold(*candidate, first, first) || !candidate->fusions.chain(spec_of(first), {})) continue;
       const Links links = links_of(*candidate, first);
       for (std::size_t count = links.all.size(); count > 0; --count) {
         const std::span<const ChainLink> some = std::span(links.all).first(count);
-        if (links.closed[count - 1] && candidate->fuses_chain(spec_of(first), some) &&
+        if (links.closed[count - 1] && candidate->fusions.chain(spec_of(first), some) &&
             pays(*candidate, first, some))
           return {candidate, count};
       }
@@ -101,8 +101,8 @@ class Chainer {
   }
 
   bool pays(const Candidate& candidate, std::size_t first, std::span<const ChainLink> links) {
-    return !candidate.chain_pays || preference_of(candidate, first) != kNotPreferred ||
-           candidate.chain_pays(spec_of(first), links);
+    return !candidate.fusions.chain_pays || preference_of(candidate, first) != kNotPreferred ||
+           candidate.fusions.chain_pays(spec_of(first), links);
   }
 
   // All that may be linked to the first, and per link whether a chain may end with it.
@@ -120,7 +120,7 @@ class Chainer {
       if (!may_hold(candidate, first, d)) break;
       const Node& node = node_at(d);
       std::vector<LinkSource> sources = link_sources(graph_, nodes, node, outside);
-      if (!outside.empty() && !candidate.chain_reads_outside) break;
+      if (!outside.empty() && !candidate.fusions.chain_reads_outside) break;
       inside.add(node.outputs[0], sources);
       links.all.push_back({&spec_of(d), std::move(sources)});
       links.closed.push_back(inside.closed());

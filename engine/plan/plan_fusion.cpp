@@ -107,8 +107,8 @@ class Fuser {
   }
 
   bool fuses_epilogue(const StepDraft& draft, int next) const {
-    return draft.candidate->fuses_epilogue && !draft.step.on_host &&
-           draft.candidate->fuses_epilogue(
+    return draft.candidate->fusions.epilogue && !draft.step.on_host &&
+           draft.candidate->fusions.epilogue(
                DescribedKernel(subject_, draft).spec(),
                DescribedNode(subject_, graph_.nodes()[static_cast<std::size_t>(next)], false).spec);
   }
@@ -146,10 +146,11 @@ class Fuser {
   }
 
   bool fuses_producer(const StepDraft& draft, const StepDraft& producer) const {
-    return draft.candidate->fuses_producer && !producer.producer && producer.candidate->computes_pieces &&
-           !draft.step.is_chain && !producer.step.is_chain && !draft.step.on_host && !producer.step.on_host &&
-           producer.candidate->computes_pieces(DescribedKernel(subject_, producer).spec()) &&
-           draft.candidate->fuses_producer(DescribedKernel(subject_, draft).spec());
+    return draft.candidate->fusions.producer && !producer.producer &&
+           producer.candidate->fusions.computes_pieces && !draft.step.is_chain && !producer.step.is_chain &&
+           !draft.step.on_host && !producer.step.on_host &&
+           producer.candidate->fusions.computes_pieces(DescribedKernel(subject_, producer).spec()) &&
+           draft.candidate->fusions.producer(DescribedKernel(subject_, draft).spec());
   }
 
   static StepDraft join(StepDraft producer, StepDraft draft) {
@@ -172,14 +173,15 @@ class Fuser {
       if (outputs.size() == 1) writers[index(outputs[0])] = draft.step.index;
     }
     for (auto draft = drafts_.rbegin(); draft != drafts_.rend(); ++draft) {
-      if (!draft->candidate->place_of_input || draft->producer || draft->step.is_chain || draft->step.on_host)
+      if (!draft->candidate->fusions.place_of_input || draft->producer || draft->step.is_chain ||
+          draft->step.on_host)
         continue;
       const std::vector<ValueId>& inputs = graph_.nodes()[static_cast<std::size_t>(draft->node)].inputs;
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         const ValueId id = inputs[i];
         if (id == kNoValue || writers[index(id)] < 0 || uses[index(id)] != 1) continue;
         const std::optional<RowPlace> place =
-            draft->candidate->place_of_input(DescribedKernel(subject_, *draft).spec(), i);
+            draft->candidate->fusions.place_of_input(DescribedKernel(subject_, *draft).spec(), i);
         StepDraft& writer = drafts_[static_cast<std::size_t>(writers[index(id)])];
         if (!place || !writes_strided_rows(writer)) continue;
         writer.row_stride = place->stride;
@@ -191,8 +193,8 @@ class Fuser {
   }
 
   bool writes_strided_rows(const StepDraft& draft) const {
-    return draft.candidate->writes_strided_rows && !draft.step.is_chain && !draft.step.on_host &&
-           draft.candidate->writes_strided_rows(DescribedKernel(subject_, draft).spec());
+    return draft.candidate->fusions.writes_strided_rows && !draft.step.is_chain && !draft.step.on_host &&
+           draft.candidate->fusions.writes_strided_rows(DescribedKernel(subject_, draft).spec());
   }
 
   static int keep(std::vector<StepDraft>& kept, StepDraft draft) {
@@ -220,8 +222,8 @@ ValueBuffers share_memory(const PlanSubject& subject, std::vector<StepDraft>& dr
   for (const StepDraft& draft : drafts) steps.push_back(&draft.step);
   ValueBuffers buffers = find_buffers(subject.graph, steps, [&](const Step& step, std::size_t input) {
     const StepDraft& draft = drafts[static_cast<std::size_t>(step.index)];
-    return draft.candidate->overwrites && !draft.producer &&
-           draft.candidate->overwrites(DescribedKernel(subject, draft).spec(), input);
+    return draft.candidate->fusions.overwrites && !draft.producer &&
+           draft.candidate->fusions.overwrites(DescribedKernel(subject, draft).spec(), input);
   });
   for (StepDraft& draft : drafts) {
     // A step on the host works in memory of its own.

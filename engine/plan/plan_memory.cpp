@@ -58,7 +58,7 @@ class Placer {
       }
       for (const ValueId id : last_node(graph_, step).outputs)
         writer[index(buffers_.root[index(id)])] = step.index;
-      if (step.kernel->settles()) settling = step.index;
+      if (step.kernel->orders_prior_writes()) settling = step.index;
     }
   }
 

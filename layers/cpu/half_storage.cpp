@@ -179,9 +179,9 @@ void add_half_storage(Registry& registry) {
           return candidate.kept_share(Twin(spec).spec());
         };
       }
-      if (candidate.fuses_epilogue) {
-        stored.fuses_epilogue = [candidate](const NodeSpec& spec, const NodeSpec& next) {
-          return candidate.fuses_epilogue(Twin(spec).spec(), Twin(next).spec());
+      if (candidate.fusions.epilogue) {
+        stored.fusions.epilogue = [candidate](const NodeSpec& spec, const NodeSpec& next) {
+          return candidate.fusions.epilogue(Twin(spec).spec(), Twin(next).spec());
         };
       }
       registry.add(type, DeviceKind::cpu, std::move(stored));

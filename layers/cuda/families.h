@@ -17,8 +17,7 @@ void register_cuda_movement(
     Registry& registry);  // Reshape, Transpose, Concat, Split, Slice, Expand, Tile, ...
 void register_cuda_pad_gather(Registry& registry);  // Pad, Gather
 void register_cuda_normalize_image(Registry& registry);
-void register_cuda_pool_max(Registry& registry);      // the usual windows, of halves and integers
-void register_cuda_pool_average(Registry& registry);  // the same averages, of halves
+void register_cuda_small_windows(Registry& registry);  // Pool, QAveragePool: the usual windows
 void register_cuda_pool(Registry& registry);
 void register_cuda_normalization(Registry& registry);
 void register_cuda_softmax(Registry& registry);
@@ -54,10 +53,9 @@ void register_cuda_qconv_pipelined(Registry& registry);
 void register_cuda_qconv_implicit_gemm(Registry& registry);
 void register_cuda_qconv_cudnn(Registry& registry);
 void register_cuda_qconv_direct(Registry& registry);
-void register_cuda_qelementwise(Registry& registry);   // Quantize, Dequantize, QAdd
-void register_cuda_qfunctions(Registry& registry);     // QUnary, QMul
-void register_cuda_qpool_average(Registry& registry);  // the usual windows
-void register_cuda_qpool(Registry& registry);          // maxima of integers, QAveragePool
+void register_cuda_qelementwise(Registry& registry);  // Quantize, Dequantize, QAdd
+void register_cuda_qfunctions(Registry& registry);    // QUnary, QMul
+void register_cuda_qpool(Registry& registry);         // maxima of integers, QAveragePool
 
 // Through libraries.
 void register_cuda_linear_skinny(Registry& registry);  // Gemm with few rows, without a library

@@ -25,8 +25,7 @@ void register_cuda(Registry& registry) {
   register_cuda_movement(registry);
   register_cuda_pad_gather(registry);
   register_cuda_normalize_image(registry);
-  register_cuda_pool_max(registry);
-  register_cuda_pool_average(registry);
+  register_cuda_small_windows(registry);
   register_cuda_pool(registry);
   register_cuda_normalization(registry);
   register_cuda_softmax(registry);
@@ -44,7 +43,6 @@ void register_cuda(Registry& registry) {
   register_cuda_qconv_direct(registry);
   register_cuda_qelementwise(registry);
   register_cuda_qfunctions(registry);
-  register_cuda_qpool_average(registry);
   register_cuda_qpool(registry);
   register_cuda_pooled_stem(registry);
   register_cuda_squeeze_excite(registry);

@@ -44,7 +44,7 @@ class FollowerChain {
   template <typename Describe>
   bool taken_by(const Candidate& candidate, Describe described) const {
     for (std::size_t i = 0; i < specs_.size(); ++i) {
-      if (!candidate.fuses_epilogue || !candidate.fuses_epilogue(described(i), *specs_[i])) return false;
+      if (!candidate.fusions.epilogue || !candidate.fusions.epilogue(described(i), *specs_[i])) return false;
     }
     return true;
   }

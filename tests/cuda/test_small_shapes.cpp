@@ -4,7 +4,8 @@
 
 #include "engine/cuda/library.h"
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/conv/conv_spread_launch.h"
+#include "layers/cuda/conv/spread_gemm/plan.h"
+#include "layers/cuda/device/gpu_info.h"
 #include "layers/ops/binary.h"
 #include "layers/ops/channel_shuffle.h"
 #include "layers/ops/conv.h"
@@ -106,9 +107,7 @@ TEST(SmallShapes, ImplicitGemm) {
 
 TEST(SmallShapes, SpreadGemm) {
   PIPIT_NEEDS_GPU();
-  bool has = false;
-  PIPIT_CUDA(cuda::has_spread_gemm(has));
-  if (!has) GTEST_SKIP() << "not a Hopper GPU";
+  if (!cuda::has_hopper_kernels()) GTEST_SKIP() << "not a Hopper GPU";
   constexpr auto kHalf = Precision::fp16;
   conv("spread_gemm", {2, 16, 9, 7, 24, 3, 1, 1, 1, true}, kHalf);
   conv("spread_gemm", {1, 200, 5, 5, 40, 3, 1, 1}, kHalf);  // clusters

@@ -3,7 +3,7 @@
 
 #include "compile/compile.h"
 #include "engine/runtime/session.h"
-#include "layers/cuda/libraries/proposals.h"
+#include "layers/cuda/libraries/lt_gemm.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/unary.h"
 #include "layers/passes/pipeline.h"

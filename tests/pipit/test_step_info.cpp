@@ -46,7 +46,7 @@ TEST(StepInfo, AChainCountsAllNodesAndNothingBetweenThem) {
   const auto accept = [](const NodeSpec&) -> Refusal { return std::nullopt; };
   const auto create = [](const NodeSpec&) { return std::make_unique<Packed>(); };
   Candidate chain{"chain", [](const NodeSpec&) -> Refusal { return "chains only"; }, create};
-  chain.fuses_chain = [](const NodeSpec&, std::span<const ChainLink>) { return true; };
+  chain.fusions.chain = [](const NodeSpec&, std::span<const ChainLink>) { return true; };
   registry.add(Weighted::kType, DeviceKind::cpu, std::move(chain));
   registry.add(Weighted::kType, DeviceKind::cpu, {"single", accept, create});
   PlanOptions options;

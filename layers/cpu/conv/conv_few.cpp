@@ -162,7 +162,7 @@ class FewOutputs final : public Kernel {
 void register_cpu_conv_few(Registry& registry) {
   Candidate few{"few_outputs", refuse_few,
                 [](const NodeSpec& spec) { return std::make_unique<FewOutputs>(spec); }};
-  few.fuses_epilogue = fuses_image_epilogue;
+  few.fusions.epilogue = fuses_image_epilogue;
   registry.add(Conv::kType, DeviceKind::cpu, std::move(few));
 }
 

@@ -160,7 +160,7 @@ void register_cpu_conv_im2col(Registry& registry) {
   Candidate any{"im2col_gemm", refuse_conv,
                 [](const NodeSpec& spec) { return std::make_unique<ConvGemm>(spec, true); }};
   for (Candidate* candidate : {&pointwise, &any}) {
-    candidate->fuses_epilogue = fuses_image_epilogue;
+    candidate->fusions.epilogue = fuses_image_epilogue;
     registry.add(Conv::kType, DeviceKind::cpu, std::move(*candidate));
   }
 }

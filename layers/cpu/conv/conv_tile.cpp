@@ -131,7 +131,7 @@ KeptSteps kept_by_conv_tile(const NodeSpec& spec) {
 
 void register_cpu_conv_gemv(Registry& registry) {
   Candidate gemv{"gemv", refuse_gemv, [](const NodeSpec& spec) { return std::make_unique<ConvGemv>(spec); }};
-  gemv.fuses_epilogue = fuses_image_epilogue;
+  gemv.fusions.epilogue = fuses_image_epilogue;
   registry.add(Conv::kType, DeviceKind::cpu, std::move(gemv));
 }
 
@@ -139,16 +139,16 @@ void register_cpu_conv_tile(Registry& registry) {
   Candidate tile{"tile", refuse_tile, [](const NodeSpec& spec) { return std::make_unique<ConvTile>(spec); }};
   tile.estimate = direct_estimate;
   tile.kept_share = [](const NodeSpec& spec) { return kept_by_conv_tile(spec).share(); };
-  tile.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+  tile.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_epilogue(geometry_of(spec), next);
   };
-  tile.computes_pieces = [](const NodeSpec& spec) {
+  tile.fusions.computes_pieces = [](const NodeSpec& spec) {
     return TileConvolution::computes_pieces(geometry_of(spec));
   };
-  tile.writes_strided_rows = [](const NodeSpec& spec) {
+  tile.fusions.writes_strided_rows = [](const NodeSpec& spec) {
     return TileConvolution::writes_strided_rows(geometry_of(spec));
   };
-  tile.overwrites = [](const NodeSpec& spec, std::size_t input) {
+  tile.fusions.overwrites = [](const NodeSpec& spec, std::size_t input) {
     return input == 3 && TileConvolution::overwrites_residual(geometry_of(spec));
   };
   registry.add(Conv::kType, DeviceKind::cpu, std::move(tile));

@@ -286,12 +286,12 @@ void add_winograd(Registry& registry, int m, const WinogradOptions& options) {
     return estimate(spec, *transforms, options);
   };
   candidate.kept_share = [kernels](const NodeSpec& spec) { return kept_steps_of(spec, *kernels).share(); };
-  candidate.fuses_epilogue = fuses_image_epilogue;
-  candidate.writes_strided_rows = [](const NodeSpec& spec) {
+  candidate.fusions.epilogue = fuses_image_epilogue;
+  candidate.fusions.writes_strided_rows = [](const NodeSpec& spec) {
     // In f32 residuals and epilogues go through y as one run of elements.
     return spec.outputs[0].dtype == DType::f16 || (!spec.has_input(3) && spec.fusion.followers.empty());
   };
-  candidate.overwrites = [](const NodeSpec&, std::size_t input) { return input == 3; };
+  candidate.fusions.overwrites = [](const NodeSpec&, std::size_t input) { return input == 3; };
   registry.add(Conv::kType, DeviceKind::cpu, std::move(candidate));
 }
 

@@ -25,8 +25,8 @@ void add_window_conv(Registry& registry, const char* name, Refusal (*refuse)(con
                         if (spec.inputs[0]->dtype == DType::f16) return std::make_unique<K<Half>>(spec);
                         return std::make_unique<K<float>>(spec);
                       }};
-  candidate.fuses_epilogue = fuses_image_epilogue;
-  candidate.fuses_producer = fuses_producer;
+  candidate.fusions.epilogue = fuses_image_epilogue;
+  candidate.fusions.producer = fuses_producer;
   registry.add(Conv::kType, DeviceKind::cpu, std::move(candidate));
 }
 

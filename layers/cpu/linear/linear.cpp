@@ -185,7 +185,7 @@ void add(Registry& registry) {
   Candidate gemm{"gemm", refuse_linear, [](const NodeSpec& spec) {
                    return std::make_unique<Linear>(product_of(spec, layer_as<L>(spec.layer)), spec);
                  }};
-  gemm.fuses_epilogue = fuses_matrix_epilogue;
+  gemm.fusions.epilogue = fuses_matrix_epilogue;
   registry.add(L::kType, DeviceKind::cpu, std::move(gemm));
 }
 

@@ -141,11 +141,11 @@ template <typename L>
 void add(Registry& registry) {
   Candidate gemv{"gemv", refuse_gemv<L>,
                  [](const NodeSpec& spec) { return std::make_unique<LinearGemv<L>>(spec); }};
-  gemv.fuses_epilogue = fuses_matrix_epilogue;
+  gemv.fusions.epilogue = fuses_matrix_epilogue;
   registry.add(L::kType, DeviceKind::cpu, std::move(gemv));
   Candidate tile{"tile", refuse_linear<L>,
                  [](const NodeSpec& spec) { return std::make_unique<LinearTile<L>>(spec); }};
-  tile.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+  tile.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_epilogue(linear_of(spec, layer_as<L>(spec.layer)).geometry(spec.fusion),
                                            next);
   };

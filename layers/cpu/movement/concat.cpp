@@ -130,9 +130,9 @@ class ConcatRows final : public Kernel {
 void register_cpu_concat(Registry& registry) {
   Candidate rows{"rows", refuse_concat,
                  [](const NodeSpec& spec) { return std::make_unique<ConcatRows>(spec); }};
-  rows.fuses_epilogue = fuses_image_epilogue;
-  rows.place_of_input = place_of_input;
-  rows.writes_strided_rows = [](const NodeSpec&) { return true; };
+  rows.fusions.epilogue = fuses_image_epilogue;
+  rows.fusions.place_of_input = place_of_input;
+  rows.fusions.writes_strided_rows = [](const NodeSpec&) { return true; };
   registry.add(Concat::kType, DeviceKind::cpu, std::move(rows));
 }
 

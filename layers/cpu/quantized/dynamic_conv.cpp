@@ -88,13 +88,13 @@ Refusal refuse_tile(const NodeSpec& spec) {
 void register_cpu_dynamic_conv(Registry& registry) {
   Candidate tile{"tile", refuse_tile,
                  [](const NodeSpec& spec) { return std::make_unique<DynamicTile>(spec); }};
-  tile.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+  tile.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_epilogue(geometry_of(spec), next);
   };
-  tile.writes_strided_rows = [](const NodeSpec& spec) {
+  tile.fusions.writes_strided_rows = [](const NodeSpec& spec) {
     return TileConvolution::writes_strided_rows(geometry_of(spec));
   };
-  tile.overwrites = [](const NodeSpec& spec, std::size_t input) {
+  tile.fusions.overwrites = [](const NodeSpec& spec, std::size_t input) {
     return input == DynamicQConv::kResidual && TileConvolution::overwrites_residual(geometry_of(spec));
   };
   registry.add(DynamicQConv::kType, DeviceKind::cpu, std::move(tile));

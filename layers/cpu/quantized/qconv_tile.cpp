@@ -82,13 +82,13 @@ void register_cpu_qconv_tile(Registry& registry) {
                       [](const NodeSpec& spec) { return std::make_unique<QConvTile>(spec); }};
   candidate.estimate = direct_estimate;
   candidate.kept_share = [](const NodeSpec& spec) { return kept_by_qconv_tile(spec).steps.share(); };
-  candidate.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+  candidate.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_depth_to_space(geometry_of(spec), next);
   };
-  candidate.writes_strided_rows = [](const NodeSpec& spec) {
+  candidate.fusions.writes_strided_rows = [](const NodeSpec& spec) {
     return TileConvolution::writes_strided_rows(geometry_of(spec));
   };
-  candidate.overwrites = [](const NodeSpec& spec, std::size_t input) {
+  candidate.fusions.overwrites = [](const NodeSpec& spec, std::size_t input) {
     return input == 3 && TileConvolution::overwrites_residual(geometry_of(spec));
   };
   registry.add(QConv::kType, DeviceKind::cpu, std::move(candidate));

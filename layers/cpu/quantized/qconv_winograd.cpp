@@ -217,8 +217,8 @@ void register_cpu_qconv_winograd(Registry& registry) {
                       [](const NodeSpec& spec) { return std::make_unique<QConvWinograd>(spec); }};
   candidate.estimate = estimate;
   candidate.kept_share = kept_share_of;
-  candidate.writes_strided_rows = [](const NodeSpec&) { return true; };
-  candidate.overwrites = [](const NodeSpec&, std::size_t input) { return input == 3; };
+  candidate.fusions.writes_strided_rows = [](const NodeSpec&) { return true; };
+  candidate.fusions.overwrites = [](const NodeSpec&, std::size_t input) { return input == 3; };
   registry.add(QConv::kType, DeviceKind::cpu, std::move(candidate));
 }
 

@@ -234,7 +234,7 @@ std::unique_ptr<Kernel> make(const NodeSpec& spec) {
 void register_cpu_qelementwise(Registry& registry) {
   add_layer_kernel<Quantize>(registry, "vector", refuse_layouts, run_quantize);
   Candidate dequantize{"vector", refuse_layouts, make<DequantizeKernel>};
-  dequantize.fuses_epilogue = DequantizeKernel::fuses;
+  dequantize.fusions.epilogue = DequantizeKernel::fuses;
   registry.add(Dequantize::kType, DeviceKind::cpu, std::move(dequantize));
   add_layer_kernel<QAdd>(registry, "vector", refuse_layouts, run_qadd);
   registry.add(QMul::kType, DeviceKind::cpu, {"vector", refuse_qmul, make<QMulKernel>});

@@ -202,15 +202,15 @@ std::unique_ptr<Kernel> create(const NodeSpec& spec) {
 template <typename L>
 void add(Registry& registry) {
   Candidate gemv{"gemv", refuse_gemv<L>, create<PackedGemv, L>};
-  gemv.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+  gemv.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return Epilogue::fuses(product_of<L>(spec).channel_dim, next);
   };
   registry.add(L::kType, DeviceKind::cpu, std::move(gemv));
   Candidate tile{"tile", refuse_tile<L>, create<PackedTile, L>};
-  tile.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+  tile.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return TileConvolution::fuses_epilogue(geometry_of(spec, product_of<L>(spec)), next);
   };
-  tile.writes_strided_rows = [](const NodeSpec& spec) {
+  tile.fusions.writes_strided_rows = [](const NodeSpec& spec) {
     return TileConvolution::writes_strided_rows(geometry_of(spec, product_of<L>(spec)));
   };
   registry.add(L::kType, DeviceKind::cpu, std::move(tile));

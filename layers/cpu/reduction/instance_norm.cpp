@@ -253,7 +253,7 @@ class InstanceNormRows final : public Kernel {
 void register_cpu_instance_norm(Registry& registry) {
   Candidate rows{"rows", refuse_rows,
                  [](const NodeSpec& spec) { return std::make_unique<InstanceNormRows>(spec); }};
-  rows.fuses_epilogue = fuses_image_epilogue;
+  rows.fusions.epilogue = fuses_image_epilogue;
   registry.add(InstanceNorm::kType, DeviceKind::cpu, std::move(rows));
   add_layer_kernel<InstanceNorm>(registry, "planes", refuse_planes, run_planes);
 }

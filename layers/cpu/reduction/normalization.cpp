@@ -267,7 +267,7 @@ void run_layer_norm(const LayerNorm& layer, std::span<const ConstTensorView> inp
 void register_cpu_normalization(Registry& registry) {
   Candidate folded{"folded", refuse_batch_norm,
                    [](const NodeSpec& spec) { return std::make_unique<FoldedBatchNorm>(spec); }};
-  folded.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+  folded.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return goes_by_rows(spec) && fuses_image_epilogue(spec, next);
   };
   registry.add(BatchNorm::kType, DeviceKind::cpu, std::move(folded));

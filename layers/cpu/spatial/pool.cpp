@@ -319,7 +319,7 @@ void register_cpu_pool(Registry& registry) {
                    if (spec.inputs[0]->dtype == DType::f16) return std::make_unique<PoolRows<Half>>(spec);
                    return std::make_unique<PoolRows<float>>(spec);
                  }};
-  nhwc.writes_strided_rows = [](const NodeSpec&) { return true; };
+  nhwc.fusions.writes_strided_rows = [](const NodeSpec&) { return true; };
   registry.add(Pool::kType, DeviceKind::cpu, std::move(nhwc));
 }
 

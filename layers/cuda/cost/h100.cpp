@@ -1,6 +1,6 @@
 // Made by tests/cuda/cost/fit_costs.py from layers that were timed on 2026-11-27
 // (NVIDIA H100 80GB HBM3, driver for CUDA 13.0, runtime 13.0, cuBLASLt 13.1.0, cuDNN 9.14.0). Do not edit.
-#include "layers/cuda/cost/card_constants.h"
+#include "layers/cuda/cost/launch_cost.h"
 
 namespace pipit::cuda {
 

@@ -4,9 +4,6 @@
 #include <limits>
 #include <numeric>
 
-#include "engine/cuda/runtime.h"
-#include "layers/cuda/cost/card_constants.h"
-
 namespace pipit::cuda {
 
 std::array<double, kLaunchTerms> factors_of(const LaunchTerms& t) {
@@ -63,12 +60,6 @@ double operand_megabytes(const NodeSpec& spec) {
     bytes += static_cast<double>(x.elements()) * (halved ? 2.0 : static_cast<double>(dtype_bytes(x.dtype)));
   }
   return 1e-6 * bytes;
-}
-
-int processors_of(int gpu) {
-  int processors = 0;
-  PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu));
-  return processors;
 }
 
 }  // namespace pipit::cuda

@@ -7,6 +7,7 @@
 #include <array>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -52,7 +53,9 @@ std::function<std::optional<Estimate>(const NodeSpec&)> streaming(
 /// Megabytes of the inputs and the output of a convolution or product, weights as they are packed.
 double operand_megabytes(const NodeSpec& spec);
 
-/// Multiprocessors of a GPU.
-int processors_of(int gpu);
+// Constants of the GPU kernels on the cards on which layers were recorded.
+
+/// Sorted by name. Of an H100.
+std::span<const KernelConstants> card_constants();
 
 }  // namespace pipit::cuda

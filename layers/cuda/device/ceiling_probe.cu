@@ -1,10 +1,10 @@
 #include <type_traits>
 
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/ceiling_probe.h"
-#include "layers/cuda/device/overlap.cuh"
-#include "layers/cuda/device/warpgroup_mma_int8.cuh"
+#include "layers/cuda/device/launch.cuh"
+#include "layers/cuda/device/ptx.cuh"
+#include "layers/cuda/device/warpgroup_mma.cuh"
 
 namespace pipit::cuda {
 
@@ -171,7 +171,7 @@ void launch_memory(MemoryLoop loop, const float* a, const float* b, float* c, st
 void launch_nothing(bool overlap, cudaStream_t stream) {
   bool can = false;
   if (overlap) check(can_overlap(reinterpret_cast<const void*>(nothing), can), "nothing");
-  check(launch_overlapping(nothing, dim3(1), dim3(32), can, stream), "nothing");
+  check(launch_kernel(nothing, {dim3(1), dim3(32), 0, can}, stream), "nothing");
 }
 
 }  // namespace pipit::cuda

@@ -13,7 +13,8 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/common/strided_loop.h"
 #include "layers/cuda/cost/launch_cost.h"
-#include "layers/cuda/device/divider.cuh"
+#include "layers/cuda/device/fast_division.h"
+#include "layers/cuda/device/launch.cuh"
 
 namespace pipit::cuda {
 
@@ -24,7 +25,7 @@ template <int N>
 struct DeviceLoop {
   int rank = 0;
   unsigned size = 1;
-  Divider extent[kMaxLoopRank];
+  Divisor extent[kMaxLoopRank];
   int stride[kMaxLoopRank][N] = {};
 
   /// With width > 1 a point is `width` neighbours along the innermost dimension (see vectorizes).
@@ -33,7 +34,7 @@ struct DeviceLoop {
     for (int d = 0; d < rank; ++d) {
       const int points = d == rank - 1 ? width : 1;
       // Of an empty loop no point is asked for, but a divisor must not be 0.
-      extent[d] = Divider(static_cast<unsigned>(std::max<std::int64_t>(loop.extent(d) / points, 1)));
+      extent[d] = Divisor(static_cast<unsigned>(std::max<std::int64_t>(loop.extent(d) / points, 1)));
       for (int k = 0; k < N; ++k) {
         stride[d][k] = static_cast<int>(loop.strides(d)[static_cast<std::size_t>(k)]) * points;
       }
@@ -44,7 +45,7 @@ struct DeviceLoop {
     for (int k = 0; k < N; ++k) at[k] = 0;
     for (int d = rank - 1; d > 0; --d) {
       const unsigned rest = extent[d].divide(i);
-      const int index = static_cast<int>(i - rest * extent[d].divisor);
+      const int index = static_cast<int>(i - rest * extent[d].value);
 #pragma unroll
       for (int k = 0; k < N; ++k) at[k] += index * stride[d][k];
       i = rest;
@@ -256,6 +257,67 @@ void add_kernel(Registry& registry, const char* name, Refusal (*refuse)(const No
       name, refuse, [run](const NodeSpec& spec) {
         return std::unique_ptr<Kernel>(std::make_unique<LayerKernel<L>>(layer_as<L>(spec.layer), run));
       }};
+  candidate.estimate = streaming(refuse);
+  registry.add(L::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+// Kernels with one thread per point that may begin while the kernel before still runs (launch.cuh).
+
+/// launch() of kernel.cuh, overlapping where can_overlap() says so.
+template <typename... Parameters, typename... Arguments>
+void launch_early(void (*kernel)(Parameters...), std::int64_t points, bool overlap, const RunContext& context,
+                  const Arguments&... arguments) {
+  if (points == 0) return;
+  PIPIT_CUDA(launch_kernel(kernel, {dim3(blocks_for(points)), dim3(kThreads), 0, overlap},
+                           static_cast<cudaStream_t>(context.stream), arguments...));
+}
+
+/// For kernels that wait for the one in front: begins while that still runs, where the GPU can.
+template <typename... Parameters, typename... Arguments>
+void launch_waiting(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                    const RunContext& context, const Arguments&... arguments) {
+  bool overlap = false;
+  check(can_overlap(reinterpret_cast<const void*>(kernel), overlap), name);
+  check(launch_kernel(kernel, {grid, block, 0, overlap}, static_cast<cudaStream_t>(context.stream),
+                      arguments...),
+        name);
+}
+/// The same with one thread per point; nothing for no points.
+template <typename... Parameters, typename... Arguments>
+void launch_waiting(const char* name, void (*kernel)(Parameters...), std::int64_t points,
+                    const RunContext& context, const Arguments&... arguments) {
+  if (points == 0) return;
+  launch_waiting(name, kernel, dim3(blocks_for(points)), dim3(kThreads), context, arguments...);
+}
+
+/// A copy of its layer and a function that launches early. `kernel` is one of those launched, which are compiled alike.
+template <typename L>
+class EarlyKernel final : public Kernel {
+ public:
+  using Run = void (*)(const L& layer, std::span<const ConstTensorView> inputs,
+                       std::span<const TensorView> outputs, const RunContext& context, bool overlap);
+  EarlyKernel(const L& layer, const void* kernel, Run run) : layer_(layer), run_(run) {
+    PIPIT_CUDA(can_overlap(kernel, overlap_));
+  }
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    run_(layer_, inputs, outputs, context, overlap_);
+  }
+
+ private:
+  L layer_;
+  Run run_;
+  bool overlap_ = false;
+};
+
+/// add_kernel() of such a kernel.
+template <typename L, typename... Parameters>
+void add_early_kernel(Registry& registry, const char* name, Refusal (*refuse)(const NodeSpec&),
+                      void (*kernel)(Parameters...), typename EarlyKernel<L>::Run run) {
+  Candidate candidate{name, refuse, [kernel, run](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
+                        return std::make_unique<EarlyKernel<L>>(layer_as<L>(spec.layer),
+                                                                reinterpret_cast<const void*>(kernel), run);
+                      }};
   candidate.estimate = streaming(refuse);
   registry.add(L::kType, DeviceKind::cuda, std::move(candidate));
 }

@@ -1,9 +1,8 @@
 // Element-wise maps over up to three broadcast operands.
 #pragma once
 
-#include "layers/cuda/device/async_ptx.cuh"
-#include "layers/cuda/device/early_launch.cuh"
 #include "layers/cuda/device/kernel.cuh"
+#include "layers/cuda/device/ptx.cuh"
 
 namespace pipit::cuda {
 

@@ -1,18 +1,66 @@
-// Convolutions of cuDNN's graph interface: built once, launched many times.
+// Descriptors of cuDNN's graph interface as objects.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/cuda/library.h"
 #include "engine/graph/dtype.h"
+#include "engine/plan/registry.h"
+#include "layers/ops/conv.h"
 
 #if PIPIT_HAVE_CUDNN
 
 namespace pipit::cuda {
+
+/// One descriptor: attributes are set, then it is finalized; every failure throws Error.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(cudnnBackendDescriptorType_t type) {
+    PIPIT_CUDNN(cudnn().descriptor_create(type, &handle_));
+  }
+  ~Descriptor() {
+    if (handle_ != nullptr) (void)cudnn().descriptor_destroy(handle_);
+  }
+  Descriptor(Descriptor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  operator cudnnBackendDescriptor_t() const { return handle_; }
+
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
+           const void* data) {
+    PIPIT_CUDNN(cudnn().set(handle_, name, type, count, data));
+  }
+  void set(cudnnBackendAttributeName_t name, std::int64_t value) { set(name, CUDNN_TYPE_INT64, 1, &value); }
+  void set(cudnnBackendAttributeName_t name, const std::vector<std::int64_t>& values) {
+    set(name, CUDNN_TYPE_INT64, static_cast<std::int64_t>(values.size()), values.data());
+  }
+  void set(cudnnBackendAttributeName_t name, cudnnDataType_t value) {
+    set(name, CUDNN_TYPE_DATA_TYPE, 1, &value);
+  }
+  void set(cudnnBackendAttributeName_t name, const Descriptor& value) {
+    set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.handle_);
+  }
+  void set_bool(cudnnBackendAttributeName_t name, bool value) { set(name, CUDNN_TYPE_BOOLEAN, 1, &value); }
+  void set_float(cudnnBackendAttributeName_t name, float value) { set(name, CUDNN_TYPE_FLOAT, 1, &value); }
+  void set_double(cudnnBackendAttributeName_t name, double value) { set(name, CUDNN_TYPE_DOUBLE, 1, &value); }
+  void set_handle(cudnnBackendAttributeName_t name, cudnnHandle_t value) {
+    set(name, CUDNN_TYPE_HANDLE, 1, &value);
+  }
+  void finalize() { PIPIT_CUDNN(cudnn().finalize(handle_)); }
+
+ private:
+  cudnnBackendDescriptor_t handle_ = nullptr;
+};
+
+// Convolutions of cuDNN's graph interface: built once, launched many times.
 
 /// y = clamp(conv(x, w) + bias + residual): cross-correlation, 1 to 3 spatial dimensions. Extents and strides in
 /// elements, in the order N, C, spatial... (w: O, C/groups, kernel...; bias: 1, O, 1...).
@@ -73,6 +121,40 @@ class CudnnPlan {
   /// Of the multiply-accumulates of direct sums the share that it does at least: less than 1 of Winograd, 0 of FFT.
   virtual double least_products() const = 0;
   virtual void run(const CudnnOperands& operands, cudaStream_t stream) const = 0;
+};
+
+// A node's geometry as cuDNN takes it.
+
+/// Sets extents, strides and window of the spec's convolution, all tensors channels_last; one spatial dimension becomes
+/// two. channels: of x as it is handed over, at least its own.
+void set_geometry(CudnnConv& conv, const ConvAttributes& attributes, const NodeSpec& spec,
+                  std::int64_t channels);
+
+// A convolution with its epilogue as a graph of cuDNN operations.
+
+/// What the tensors of a graph are called when it runs.
+enum CudnnId : std::int64_t { kX = 1, kW, kY, kBias, kMultiplier, kResidual, kResidualScale, kFirstVirtual };
+
+/// The operations, with every descriptor that they point to.
+class CudnnOperations {
+ public:
+  CudnnOperations(const CudnnConv& conv, cudnnHandle_t handle);
+  const Descriptor& graph() const { return graph_; }
+
+ private:
+  const Descriptor& keep(Descriptor part) { return parts_.emplace_back(std::move(part)); }
+  /// A value that never reaches memory.
+  const Descriptor& between(const CudnnConv::Tensor& like, cudnnDataType_t type);
+  void convolution(const CudnnConv& conv, const Descriptor& x, const Descriptor& w, const Descriptor& y);
+  void pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math, const Descriptor& in,
+                 const Descriptor* other, const Descriptor& out, const CudnnConv* bounds = nullptr);
+  void add_floating_point(const CudnnConv& conv);
+  void add_int8(const CudnnConv& conv);
+
+  std::vector<Descriptor> parts_;
+  std::vector<Descriptor> operations_;
+  std::int64_t next_ = kFirstVirtual;
+  Descriptor graph_;
 };
 
 }  // namespace pipit::cuda

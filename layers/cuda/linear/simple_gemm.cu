@@ -2,7 +2,7 @@
 
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/device/half_math.h"
-#include "layers/cuda/linear/simple_gemm.h"
+#include "layers/cuda/linear/gemm.h"
 
 namespace pipit::cuda {
 

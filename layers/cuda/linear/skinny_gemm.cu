@@ -1,9 +1,9 @@
-#include "layers/cuda/linear/skinny_gemm.h"
+#include "layers/cuda/linear/gemm.h"
 
 #include <cuda_fp16.h>
 
-#include "layers/cuda/device/async_ptx.cuh"
-#include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/launch.cuh"
+#include "layers/cuda/device/ptx.cuh"
 
 namespace pipit::cuda {
 
@@ -89,7 +89,7 @@ cudaError_t skinny_gemm_overlaps(bool& result) {
 
 cudaError_t launch_skinny_gemm(const SkinnyGemm& gemm, cudaStream_t stream) {
   const dim3 grid((static_cast<unsigned>(gemm.n) + kWarps - 1) / kWarps);
-  return launch_overlapping(skinny_gemm, grid, dim3(kWarps * 32), gemm.overlap, stream, gemm);
+  return launch_kernel(skinny_gemm, {grid, dim3(kWarps * 32), 0, gemm.overlap}, stream, gemm);
 }
 
 }  // namespace pipit::cuda

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "layers/cuda/device/async_ptx.cuh"
+#include "layers/cuda/device/ptx.cuh"
 
 namespace pipit::cuda {
 

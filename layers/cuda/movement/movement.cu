@@ -1,8 +1,8 @@
 // Layers that are copies from one strided index space into another: Reshape, ToLayout, Transpose, Concat, Split,
 // Slice, DepthToSpace, Expand, Tile.
 #include "layers/common/dispatch.h"
-#include "layers/cuda/device/async_ptx.cuh"
-#include "layers/cuda/device/early_launch.cuh"
+#include "layers/cuda/device/kernel.cuh"
+#include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/row_parts.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/reshaping.h"
@@ -45,7 +45,7 @@ constexpr int kTileRows = 8;  // rows of a tile that the threads of a block take
 struct Matrices {
   int rows, columns;              // input: rows x columns, columns adjacent; output: its transpose
   int row_stride, column_stride;  // of the input along rows, of the output along columns
-  Divider row_tiles, column_tiles;
+  Divisor row_tiles, column_tiles;
   DeviceLoop<2> batch;
 };
 
@@ -53,9 +53,9 @@ template <typename T>
 __global__ void transpose_kernel(Matrices m, T* y, const T* x) {
   __shared__ T tile[kTile][kTile + 1];
   const unsigned rest = m.column_tiles.divide(blockIdx.x);
-  const unsigned column_tile = blockIdx.x - rest * m.column_tiles.divisor;
+  const unsigned column_tile = blockIdx.x - rest * m.column_tiles.value;
   const unsigned batch = m.row_tiles.divide(rest);
-  const int row = static_cast<int>(rest - batch * m.row_tiles.divisor) * kTile;
+  const int row = static_cast<int>(rest - batch * m.row_tiles.value) * kTile;
   const int column = static_cast<int>(column_tile) * kTile;
   int at[2];
   m.batch.offsets(batch, at);
@@ -97,8 +97,8 @@ void transpose(const CopyLoop& loop, int dimension, std::byte* y, const std::byt
   }
   const auto rows = static_cast<int>(loop.row());
   const auto columns = static_cast<int>(loop.extent(dimension));
-  const Divider row_tiles(blocks_for(rows, kTile));
-  const Divider column_tiles(blocks_for(columns, kTile));
+  const Divisor row_tiles(blocks_for(rows, kTile));
+  const Divisor column_tiles(blocks_for(columns, kTile));
   const Matrices m{rows,
                    columns,
                    static_cast<int>(loop.row_strides()[1]),
@@ -106,7 +106,7 @@ void transpose(const CopyLoop& loop, int dimension, std::byte* y, const std::byt
                    row_tiles,
                    column_tiles,
                    DeviceLoop<2>(batch)};
-  const unsigned blocks = row_tiles.divisor * column_tiles.divisor * static_cast<unsigned>(batch.size());
+  const unsigned blocks = row_tiles.value * column_tiles.value * static_cast<unsigned>(batch.size());
   launch_waiting("transpose", transpose_kernel<T>, dim3(blocks), dim3(kTile, kTileRows), context, m,
                  reinterpret_cast<T*>(y), reinterpret_cast<const T*>(x));
 }

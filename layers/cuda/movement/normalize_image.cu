@@ -2,9 +2,9 @@
 #include "layers/ops/normalize_image.h"
 
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/device/async_ptx.cuh"
 #include "layers/cuda/device/kernel.cuh"
-#include "layers/cuda/device/overlap.cuh"
+#include "layers/cuda/device/launch.cuh"
+#include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/families.h"
 
 namespace pipit {
@@ -19,7 +19,7 @@ struct Images {
   const std::uint8_t* x;  // [N, H, W, C]
   const float* table;     // [C][256]
   float* y;
-  Divider width, height;  // of an image in runs, and in rows
+  Divisor width, height;  // of an image in runs, and in rows
   unsigned runs;          // of all images
   int channels;
   bool reverse;
@@ -37,8 +37,8 @@ __global__ void normalize_image(const Images p) {
   const auto row_of_table = [&](int source) { return p.reverse ? p.channels - 1 - source : source; };
   for (unsigned i = thread_index(); i < p.runs; i += gridDim.x * kThreads) {
     const unsigned row = p.width.divide(i), image = p.height.divide(row);
-    const auto run = static_cast<int>(i - row * p.width.divisor);
-    const auto h = static_cast<int>(row - image * p.height.divisor);
+    const auto run = static_cast<int>(i - row * p.width.value);
+    const auto h = static_cast<int>(row - image * p.height.value);
     float* to = p.y + static_cast<std::int64_t>(image) * p.sample + h * p.row;
     if constexpr (Channels == 0) {
       const std::uint8_t* from = p.x + static_cast<std::int64_t>(i) * p.channels;
@@ -102,7 +102,7 @@ class ImageTable final : public Kernel {
     const std::int64_t width = wide ? x[2] / kRun : x[2];
     Images p{};
     p.x = inputs[0].as<std::uint8_t>(), p.y = outputs[0].as<float>(), p.table = table_.as<const float>();
-    p.width = Divider(static_cast<unsigned>(width)), p.height = Divider(static_cast<unsigned>(x[1]));
+    p.width = Divisor(static_cast<unsigned>(width)), p.height = Divisor(static_cast<unsigned>(x[1]));
     p.runs = static_cast<unsigned>(x[0] * x[1] * width);
     p.channels = narrow(x[3]), p.reverse = layer_.attributes().reverse_channels;
     p.sample = narrow(to.sample), p.row = narrow(to.row), p.pixel = narrow(to.pixel);
@@ -111,8 +111,8 @@ class ImageTable final : public Kernel {
     constexpr unsigned kRunsOfThread = 4;
     const auto grid = dim3(blocks_for(p.runs, kThreads * kRunsOfThread));
     auto* const kernel = !wide ? normalize_image<0> : x[3] == 1 ? normalize_image<1> : normalize_image<3>;
-    PIPIT_CUDA(launch_overlapping(kernel, grid, dim3(kThreads), overlap_,
-                                  static_cast<cudaStream_t>(context.stream), p));
+    PIPIT_CUDA(launch_kernel(kernel, {grid, dim3(kThreads), 0, overlap_},
+                             static_cast<cudaStream_t>(context.stream), p));
   }
 
  private:

@@ -19,7 +19,7 @@ Refusal refuse_conversion(const NodeSpec& spec) {
 }
 
 struct PadDimension {
-  Divider extent;  // of the output
+  Divisor extent;  // of the output
   int to, from;    // strides of output and input
   int source_extent;
   int begin;
@@ -57,7 +57,7 @@ __global__ void pad_kernel(PadGeometry g, T* y, const T* x, T value) {
   for (int d = g.rank - 1; d >= 0; --d) {
     const PadDimension& dim = g.dim[d];
     const unsigned rest = dim.extent.divide(i);
-    const int index = static_cast<int>(i - rest * dim.extent.divisor);
+    const int index = static_cast<int>(i - rest * dim.extent.value);
     const int source = padded_source(g.mode, index - dim.begin, dim.source_extent);
     inside = inside && source >= 0;
     to += index * dim.to;
@@ -78,7 +78,7 @@ void run_pad(const Pad& layer, std::span<const ConstTensorView> inputs, std::spa
   const Strides from = x.strides();
   for (int d = 0; d < g.rank; ++d) {
     const auto u = static_cast<std::size_t>(d);
-    g.dim[d] = {Divider(static_cast<unsigned>(y.shape[d])), static_cast<int>(to[u]),
+    g.dim[d] = {Divisor(static_cast<unsigned>(y.shape[d])), static_cast<int>(to[u]),
                 static_cast<int>(from[u]), static_cast<int>(x.shape[d]), static_cast<int>(a.begin[u])};
   }
   std::stable_sort(g.dim, g.dim + g.rank,
@@ -95,15 +95,15 @@ void run_pad(const Pad& layer, std::span<const ConstTensorView> inputs, std::spa
 
 // y[o, g, i] = x[o, position[g], i], both in one memory order.
 template <typename T>
-__global__ void gather_kernel(unsigned size, Divider inner, Divider count, int extent, const int* position,
+__global__ void gather_kernel(unsigned size, Divisor inner, Divisor count, int extent, const int* position,
                               T* y, const T* x) {
   const unsigned i = thread_index();
   if (i >= size) return;
   const unsigned row = inner.divide(i);
   const unsigned outer = count.divide(row);
   const unsigned source =
-      outer * static_cast<unsigned>(extent) + static_cast<unsigned>(position[row - outer * count.divisor]);
-  y[i] = x[source * inner.divisor + (i - row * inner.divisor)];
+      outer * static_cast<unsigned>(extent) + static_cast<unsigned>(position[row - outer * count.value]);
+  y[i] = x[source * inner.value + (i - row * inner.value)];
 }
 
 Refusal refuse_gather(const NodeSpec& spec) {
@@ -151,7 +151,7 @@ class GatherKernel final : public Kernel {
     with_element_size(outputs[0].desc.dtype, [&](auto bytes) {
       using T = Element<decltype(bytes)::value>;
       launch("gather", gather_kernel<T>, size, context, static_cast<unsigned>(size),
-             Divider(static_cast<unsigned>(inner_)), Divider(static_cast<unsigned>(count_)),
+             Divisor(static_cast<unsigned>(inner_)), Divisor(static_cast<unsigned>(count_)),
              static_cast<int>(extent_), positions_.as<int>(), reinterpret_cast<T*>(outputs[0].data),
              reinterpret_cast<const T*>(inputs[0].data));
     });

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "engine/base/ceil_div.h"
-#include "layers/cuda/device/early_launch.cuh"
+#include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/movement/channel_shuffle_kernel.cuh"
 
 namespace pipit::cuda {
@@ -78,9 +78,9 @@ class RowMover {
     args.row_step = static_cast<int>(std::min<std::int64_t>(
         ceil_div(args.rows, kShuffleAtOnce),
         std::max<std::int64_t>(std::int64_t{processors_} * kResident / args.units, 1)));
-    PIPIT_CUDA(launch_overlapping(
-        shuffle_rows<T, N>, dim3(blocks_for(std::int64_t{args.row_step} * args.units, kShuffleThreads)),
-        dim3(kShuffleThreads), overlap_, static_cast<cudaStream_t>(context.stream), args));
+    const dim3 blocks(blocks_for(std::int64_t{args.row_step} * args.units, kShuffleThreads));
+    PIPIT_CUDA(launch_kernel(shuffle_rows<T, N>, {blocks, dim3(kShuffleThreads), 0, overlap_},
+                             static_cast<cudaStream_t>(context.stream), args));
   }
 
   struct Sums {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "layers/cuda/chain/row_chain_plan.h"
+#include "layers/cuda/conv/row_chain/plan.h"
 
 namespace pipit::test {
 

@@ -1,7 +1,7 @@
 // image_chain on a GPU, as the planner makes it: against the CPU bit for bit.
 #include <variant>
 
-#include "layers/cuda/chain/image_chain_plan.h"
+#include "layers/cuda/conv/image_chain/plan.h"
 #include "tests/cuda/chain/chain_graph.h"
 
 namespace pipit::test {

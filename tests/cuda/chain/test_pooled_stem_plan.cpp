@@ -1,13 +1,11 @@
-// What pooled_stem's groups do, with loops in their place: on the CPU, needs no GPU.
+// How pooled_stem divides images. What its kernel computes: tests/cuda/emulation.
 #include <gmock/gmock.h>
 
-#include <array>
-#include <cstring>
-#include <map>
+#include <algorithm>
 #include <random>
-#include <vector>
+#include <string>
 
-#include "layers/cuda/chain/pooled_stem_plan.h"
+#include "layers/cuda/conv/pooled_stem/plan.h"
 #include "tests/cuda/chain/random_chain.h"
 #include "tests/cuda/seed.h"
 
@@ -30,22 +28,6 @@ PooledStemShape random_stem(std::mt19937& random, int element_bytes, int kernel_
   s.out_h = pooled(s.mid_h, s.pool_pad_h), s.out_w = pooled(s.mid_w, s.pool_pad_w);
   return s;
 }
-
-// A ring of rows that knows which row lies where, and whether anybody may still read it.
-class Ring {
- public:
-  explicit Ring(int rows) : rows_(rows) {}
-  void write(int row, std::vector<int> values) { at_[row % rows_] = {row, std::move(values)}; }
-  const std::vector<int>& read(int row) const {
-    const auto& [there, values] = at_.at(row % rows_);
-    EXPECT_EQ(there, row);
-    return values;
-  }
-
- private:
-  int rows_;
-  std::map<int, std::pair<int, std::vector<int>>> at_;
-};
 
 // A part's windows lie in its own columns of the convolution, and what is read of the image's rows holds its pixels.
 void expect_part(const PooledStemPlan& plan, const StemPart& part) {
@@ -73,13 +55,13 @@ void expect_part(const PooledStemPlan& plan, const StemPart& part) {
   }
 }
 
-template <typename E>
-void compare(unsigned seed) {
+TEST(PooledStemPlan, PartsOfRandomPlansCoverTheImage) {
+  const unsigned seed = test::gpu_seed() + 430;
   std::mt19937 random(seed);
   int plans = 0, in_parts = 0;
-  for (int i = 0; i < 60; ++i) {
-    const int kernel_w = draw(random, 3, kPooledStemPixels);
-    const PooledStemShape s = random_stem(random, sizeof(E), kernel_w);
+  for (int i = 0; i < 400; ++i) {
+    SCOPED_TRACE("case " + std::to_string(i) + ", seed " + std::to_string(seed));
+    const PooledStemShape s = random_stem(random, draw(random, 1, 2), draw(random, 3, kPooledStemPixels));
     const int workers =
         draw(random, 0, 2) > 0 ? draw(random, 1, 40) : s.images * s.out_h * draw(random, 1, 5);
     const auto planned = plan_pooled_stem(s, workers);
@@ -97,122 +79,9 @@ void compare(unsigned seed) {
       expect_part(plan, part);
     }
     EXPECT_EQ(columns, s.out_w);
-    const StemPart part = plan.part_of(draw(random, 0, plan.parts - 1));  // whose numbers are computed
-    const std::size_t taps = static_cast<std::size_t>(kPooledStemTaps * kernel_w * s.channels);
-    std::vector<E> weights(kUnitChannels * taps);
-    for (E& w : weights) w = static_cast<E>(draw(random, -4, 4));
-    std::vector<std::byte> packed(static_cast<std::size_t>(kPooledStemUnits * kUnitRows * kUnitChannels) *
-                                  sizeof(E));
-    pack_pooled_stem(s, kernel_w, reinterpret_cast<const std::byte*>(weights.data()), packed.data());
-    std::vector<int> x(static_cast<std::size_t>(s.images * s.in_h * s.in_w * s.channels));
-    for (int& v : x) v = draw(random, -4, 4);
-    const auto pixel = [&](int image, int h, int w, int c) {
-      const bool inside = h >= 0 && h < s.in_h && w >= 0 && w < s.in_w && c < s.channels;
-      return inside ? x[static_cast<std::size_t>(((image * s.in_h + h) * s.in_w + w) * s.channels + c)] : 0;
-    };
-
-    // An output of the convolution by plain loops, and one of 64 columns as the kernel has it.
-    const auto expected_mid = [&](int image, int h, int w, int o) {
-      int sum = 0;
-      for (int y = 0; y < kPooledStemTaps; ++y) {
-        for (int v = 0; v < kernel_w; ++v) {
-          for (int c = 0; c < s.channels; ++c)
-            sum += pixel(image, h * s.stride_h - s.pad_h + y, w * s.stride_w - s.pad_w + v, c) *
-                   weights[static_cast<std::size_t>(((o * kPooledStemTaps + y) * kernel_w + v) * s.channels +
-                                                    c)];
-        }
-      }
-      return sum;
-    };
-    constexpr int kRowBytes = kUnitChannels * static_cast<int>(sizeof(E));
-    const auto weight_at = [&](int column, int row, int k) {
-      E w{};
-      const int byte = (row % 2 * 32 + k) * static_cast<int>(sizeof(E));
-      std::memcpy(&w,
-                  packed.data() + row / 2 * kUnitRows * kRowBytes + swizzled_byte(column, byte, kRowBytes),
-                  sizeof(E));
-      return w;
-    };
-
-    const int of_output = draw(random, 0, 15) * 4;  // four columns are enough to check
-    for (int first = 0, worker = 0; worker < std::min(workers, s.images * plan.steps); ++worker) {
-      const int all = s.images * plan.steps, there = std::min(workers, all);
-      const int count = all / there + (worker < all % there ? 1 : 0);
-      Ring image_ring(plan.image_rows), mid_ring(plan.mid_rows);
-      std::vector<std::pair<RowRange, RowRange>> ahead;  // what the group that brings rows has done
-      int mid_end = 0, image_end = 0;
-      // The rows of the next step are there before this one's are read.
-      const auto bring = [&](int at) {
-        const int image = at / plan.steps, step = at % plan.steps;
-        if (step == 0) mid_end = image_end = 0;
-        const RowRange mid = plan.mid_of(step);
-        const RowRange rows = PooledStemPlan::from(plan.image_of(mid), image_end);
-        for (int row = rows.begin; row < rows.end; ++row) {
-          std::vector<int> pixels;
-          for (int w = 0; w < plan.pitch; ++w) {
-            for (int c = 0; c < kPooledStemChannels; ++c)
-              pixels.push_back(pixel(image, row - s.pad_h, part.pixel + w, c));
-          }
-          image_ring.write(row, std::move(pixels));
-        }
-        ahead.emplace_back(mid, PooledStemPlan::from(mid, mid_end));
-        mid_end = mid.end, image_end = rows.end;
-      };
-      bring(first);
-      for (int at = first; at < first + count; ++at) {
-        const int image = at / plan.steps, step = at % plan.steps;
-        const bool more = at + 1 < first + count, of_this_image = more && (at + 1) % plan.steps != 0;
-        if (of_this_image) bring(at + 1);
-        const auto [mid, fresh] = ahead[static_cast<std::size_t>(at - first)];
-        for (int row = fresh.begin; row < fresh.end; ++row) {
-          std::vector<int> sums;
-          for (int w = 0; w < plan.mid_columns; ++w) {
-            for (int c = 0; c < 4; ++c) {
-              const int output = unit_output(true, sizeof(E), of_output + c);
-              int sum = 0;
-              for (int y = 0; y < kPooledStemTaps; ++y) {
-                const std::vector<int>& pixels = image_ring.read(row * s.stride_h + y);
-                for (int k = 0; k < 32; ++k)
-                  sum += pixels[static_cast<std::size_t>((part.lead + w * s.stride_w) * kPooledStemChannels +
-                                                         k)] *
-                         weight_at(of_output + c, y, k);
-              }
-              ASSERT_EQ(sum, expected_mid(image, row, part.mid_begin + w, output))
-                  << "case " << i << ", seed " << seed;
-              sums.push_back(sum);
-            }
-          }
-          mid_ring.write(row, std::move(sums));
-        }
-        // Others may have computed the next step's rows meanwhile: then these must still be there.
-        if (of_this_image) {
-          const RowRange next = ahead.back().second;
-          for (int row = next.begin; row < next.end; ++row) mid_ring.write(row, {});
-        }
-        for (int r = step * plan.step_rows; r < std::min((step + 1) * plan.step_rows, s.out_h); ++r) {
-          for (int y = 0; y < 3; ++y) {
-            const int row = std::clamp(2 * r - s.pool_pad_h + y, 0, s.mid_h - 1);
-            EXPECT_GE(row, mid.begin);
-            EXPECT_LT(row, mid.end);
-            mid_ring.read(row);
-            // A row of padding stands for one that the window has as well.
-            EXPECT_LE(std::abs(row - (2 * r - s.pool_pad_h + 1)), 1);
-          }
-        }
-        if (more && !of_this_image) bring(at + 1);
-      }
-      first += count;
-    }
   }
-  EXPECT_GT(plans, 30);
-  EXPECT_GT(in_parts, 2);
-}
-
-TEST(PooledStemPlan, ComputesTheConvolutionInBytes) {
-  compare<std::int8_t>(test::gpu_seed() + 430);
-}
-TEST(PooledStemPlan, ComputesTheConvolutionInHalves) {
-  compare<std::int16_t>(test::gpu_seed() + 431);
+  EXPECT_GT(plans, 100);
+  EXPECT_GT(in_parts, 10);
 }
 
 TEST(PooledStemPlan, SaysWhatItCannotDo) {

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/conv/conv_gemm_launch.h"
+#include "layers/cuda/conv/gemm_args.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/unary.h"
 #include "tests/cuda/conv/conv_cases.h"

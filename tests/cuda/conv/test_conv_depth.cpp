@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "layers/cuda/conv/conv_depth.h"
+#include "layers/cuda/conv/conv_tile.h"
 #include "tests/cuda/seed.h"
 
 namespace pipit::cuda {

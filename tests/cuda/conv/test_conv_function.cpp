@@ -4,8 +4,8 @@
 #include <limits>
 #include <set>
 
-#include "layers/cuda/conv/conv_gemm_problem.h"
-#include "layers/cuda/conv/half_follower.h"
+#include "layers/cuda/conv/followers.h"
+#include "layers/cuda/conv/gemm_problem.h"
 #include "layers/ops/unary.h"
 #include "layers/registry.h"
 #include "tests/cuda/conv/conv_cases.h"
@@ -78,7 +78,7 @@ TEST(HalfFollower, FiveCandidatesTakeIt) {
   const Described d(geometry(1, 64, 14, 64, 1, 1, 0), {UnaryKind::silu});
   std::set<std::string> takers;
   for (const Candidate& c : default_registry().candidates(Conv::kType, DeviceKind::cuda)) {
-    if (c.fuses_epilogue && c.fuses_epilogue(d.spec, d.next)) takers.insert(c.name);
+    if (c.fusions.epilogue && c.fusions.epilogue(d.spec, d.next)) takers.insert(c.name);
   }
   EXPECT_EQ(takers, (std::set<std::string>{"depthwise_quads", "stem", "spread_gemm", "resident_gemm",
                                            "implicit_gemm"}));

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/conv/conv_gemm_problem.h"
+#include "layers/cuda/conv/gemm_problem.h"
 #include "layers/evaluate.h"
 #include "layers/ops/conv.h"
 #include "tests/cuda/conv/conv_cases.h"

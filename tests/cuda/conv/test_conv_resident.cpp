@@ -3,7 +3,7 @@
 #include <random>
 #include <span>
 
-#include "layers/cuda/conv/conv_resident_launch.h"
+#include "layers/cuda/conv/resident_gemm/plan.h"
 #include "layers/ops/conv.h"
 #include "tests/cuda/conv/conv_cases.h"
 #include "tests/cuda/conv/resident_cases.h"

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/conv/conv_spread_launch.h"
+#include "layers/cuda/conv/spread_gemm/plan.h"
 #include "tests/cuda/conv/conv_cases.h"
 #include "tests/cuda/seed.h"
 

@@ -7,9 +7,8 @@
 #include <random>
 #include <set>
 
-#include "layers/cuda/conv/conv_depth.h"
-#include "layers/cuda/conv/conv_stem_pack.h"
 #include "layers/cuda/conv/conv_tile.h"
+#include "layers/cuda/conv/stem/plan.h"
 #include "tests/cuda/seed.h"
 
 namespace pipit::cuda {

@@ -134,7 +134,7 @@ void print(const Registry& registry, const Described& described) {
     if (!place.time) continue;
     const Candidate& candidate = *place.candidate;
     if (described.average) {
-      if (!candidate.fuses_epilogue || !candidate.fuses_epilogue(spec, follower)) continue;
+      if (!candidate.fusions.epilogue || !candidate.fusions.epilogue(spec, follower)) continue;
       NodeSpec fused = spec;
       fused.fusion.followers = followers;
       candidates.push_back(fmt::format(R"(["{}",[{}]])", candidate.name, estimate_of(candidate, fused, "")));

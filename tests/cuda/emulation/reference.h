@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/graph/half.h"
-#include "layers/cuda/chain/unit_layout.h"
-#include "layers/cuda/conv/pair_bounds.h"
+#include "layers/cuda/conv/chain/unit_layout.h"
+#include "layers/cuda/epilogue/functions.h"
 #include "layers/ops/quantization.h"
 #include "tests/cuda/chain/random_chain.h"
 #include "tests/cuda/emulation/emulation.h"

@@ -3,10 +3,8 @@
 
 #include <cstdint>
 
-#include "layers/cuda/device/async_ptx.cuh"
-#include "layers/cuda/device/cluster_ptx.cuh"
-#include "layers/cuda/device/shared_access.cuh"
-#include "layers/cuda/device/tensor_copy.cuh"
+#include "layers/cuda/device/hopper_ptx.cuh"
+#include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
 namespace pipit::test::emulation {

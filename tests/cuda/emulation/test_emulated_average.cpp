@@ -11,7 +11,7 @@
 #include <tuple>
 #include <utility>
 
-#include "layers/cuda/conv/conv_implicit_gemm_kernel.cuh"
+#include "layers/cuda/conv/implicit_gemm/kernel.cuh"
 #include "tests/cuda/emulation/conv_reference.h"
 
 namespace pipit::test::emulation {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <variant>
 
-#include "layers/cuda/chain/basic_block_kernel.cuh"
+#include "layers/cuda/conv/basic_block/kernel.cuh"
 #include "layers/cuda/conv/tensor_map.h"
 #include "tests/cuda/emulation/reference.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "layers/cuda/chain/concat_rows_kernel.cuh"
+#include "layers/cuda/movement/concat_rows_kernel.cuh"
 #include "tests/cuda/emulation/reference.h"
 
 namespace pipit::test::emulation {

@@ -3,9 +3,8 @@
 // What is emulated comes first: kernels want its words.
 #include <algorithm>
 
-#include "layers/cuda/conv/conv_depthwise_kernel.cuh"
-#include "layers/cuda/quantized/qconv_depthwise_kernel.cuh"
-#include "layers/cuda/quantized/qconv_depthwise_pack.h"
+#include "layers/cuda/conv/depthwise/kernel.cuh"
+#include "layers/cuda/conv/depthwise/plan.h"
 #include "tests/cuda/emulation/reference.h"
 
 namespace pipit::test::emulation {

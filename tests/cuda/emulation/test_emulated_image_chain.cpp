@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <variant>
 
-#include "layers/cuda/chain/image_chain_kernel.cuh"
+#include "layers/cuda/conv/image_chain/kernel.cuh"
 #include "layers/cuda/conv/tensor_map.h"
 #include "tests/cuda/emulation/reference.h"
 

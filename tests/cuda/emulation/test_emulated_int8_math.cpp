@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "layers/cuda/chain/unit_outputs.cuh"
+#include "layers/cuda/conv/chain/unit.cuh"
 #include "layers/ops/quantization.h"
 #include "tests/cuda/emulation/reference.h"
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <span>
 
-#include "layers/cuda/quantized/qconv_narrow_kernel.cuh"
+#include "layers/cuda/conv/narrow_gemm/kernel.cuh"
 #include "tests/cuda/emulation/conv_reference.h"
 
 namespace pipit::test::emulation {

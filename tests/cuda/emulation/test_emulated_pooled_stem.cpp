@@ -5,7 +5,7 @@
 #include <optional>
 #include <variant>
 
-#include "layers/cuda/chain/pooled_stem_kernel.cuh"
+#include "layers/cuda/conv/pooled_stem/kernel.cuh"
 #include "tests/cuda/emulation/reference.h"
 
 namespace pipit::test::emulation {

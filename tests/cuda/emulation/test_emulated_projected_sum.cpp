@@ -4,7 +4,7 @@
 #include <memory>
 #include <variant>
 
-#include "layers/cuda/chain/projected_sum_kernel.cuh"
+#include "layers/cuda/conv/projected_sum/kernel.cuh"
 #include "layers/cuda/conv/tensor_map.h"
 #include "tests/cuda/emulation/reference.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <variant>
 
-#include "layers/cuda/chain/row_chain_kernel.cuh"
+#include "layers/cuda/conv/row_chain/kernel.cuh"
 #include "tests/cuda/emulation/reference.h"
 
 namespace pipit::test::emulation {

@@ -4,8 +4,7 @@
 // What is emulated comes first: kernels want its words.
 #include <algorithm>
 
-#include "layers/cuda/quantized/qpool_policy.cuh"
-#include "layers/cuda/spatial/pool_policies.cuh"
+#include "layers/cuda/pooling/small_windows_kernel.cuh"
 #include "tests/cuda/emulation/reference.h"
 
 namespace pipit::test::emulation {
@@ -72,9 +71,9 @@ std::vector<T> pooled(std::mt19937& random, const Problem& p, const Policy& poli
   const auto pairs = [](int n) { return static_cast<unsigned>((n + 1) / 2); };
   SmallWindows g;
   g.x = in.data(), g.y = y.data();
-  g.channels = cuda::Divider(static_cast<unsigned>(p.channels / kUnit));
-  g.columns = cuda::Divider(pairs(p.out[1]));
-  g.rows = cuda::Divider(pairs(p.out[0]));
+  g.channels = cuda::Divisor(static_cast<unsigned>(p.channels / kUnit));
+  g.columns = cuda::Divisor(pairs(p.out[1]));
+  g.rows = cuda::Divisor(pairs(p.out[0]));
   g.size = static_cast<unsigned>(p.images * (p.channels / kUnit)) * pairs(p.out[0]) * pairs(p.out[1]);
   g.in_h = p.in[0], g.in_w = p.in[1], g.out_h = p.out[0], g.out_w = p.out[1];
   g.pad_h = p.positions.pad_begin[0], g.pad_w = p.positions.pad_begin[1];

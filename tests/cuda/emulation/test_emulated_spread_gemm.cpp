@@ -9,9 +9,8 @@
 #include <span>
 #include <utility>
 
-#include "layers/cuda/conv/conv_spread_epilogue.cuh"
-#include "layers/cuda/conv/conv_spread_epilogue_int8.cuh"
-#include "layers/cuda/conv/conv_spread_kernel.cuh"
+#include "layers/cuda/conv/spread_gemm/epilogue.cuh"
+#include "layers/cuda/conv/spread_gemm/kernel.cuh"
 #include "tests/cuda/emulation/conv_reference.h"
 
 namespace pipit::test::emulation {

@@ -6,7 +6,7 @@
 #include <set>
 #include <variant>
 
-#include "layers/cuda/chain/squeeze_excite_kernel.cuh"
+#include "layers/cuda/conv/squeeze_excite/kernel.cuh"
 #include "tests/cuda/emulation/reference.h"
 
 namespace pipit::test::emulation {

@@ -3,7 +3,7 @@
 // What is emulated comes first: kernels want its words.
 #include <variant>
 
-#include "layers/cuda/chain/streamed_block_kernel.cuh"
+#include "layers/cuda/conv/streamed_block/kernel.cuh"
 #include "layers/cuda/conv/tensor_map.h"
 #include "tests/cuda/emulation/reference.h"
 

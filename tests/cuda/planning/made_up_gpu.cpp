@@ -12,31 +12,29 @@
 #include "engine/platform/device.h"
 #include "engine/runtime/device_session.h"
 #include "engine/runtime/layer_clock.h"
-#include "layers/cuda/chain/basic_block_launch.h"
-#include "layers/cuda/chain/concat_rows_launch.h"
-#include "layers/cuda/chain/image_chain_launch.h"
-#include "layers/cuda/chain/pooled_stem_launch.h"
-#include "layers/cuda/chain/projected_sum_launch.h"
-#include "layers/cuda/chain/resident_block_launch.h"
-#include "layers/cuda/chain/row_chain_launch.h"
-#include "layers/cuda/chain/squeeze_excite_launch.h"
-#include "layers/cuda/chain/streamed_block_launch.h"
-#include "layers/cuda/conv/conv_depthwise_launch.h"
-#include "layers/cuda/conv/conv_direct_launch.h"
-#include "layers/cuda/conv/conv_gemm_launch.h"
-#include "layers/cuda/conv/conv_resident_launch.h"
-#include "layers/cuda/conv/conv_spread_launch.h"
-#include "layers/cuda/conv/conv_stem_launch.h"
-#include "layers/cuda/conv/im2col.h"
+#include "layers/cuda/conv/basic_block/plan.h"
+#include "layers/cuda/conv/depthwise/plan.h"
+#include "layers/cuda/conv/direct/launch.h"
+#include "layers/cuda/conv/gemm_args.h"
+#include "layers/cuda/conv/image_chain/plan.h"
+#include "layers/cuda/conv/library/im2col.h"
+#include "layers/cuda/conv/narrow_gemm/plan.h"
+#include "layers/cuda/conv/pipelined_gemm/launch.h"
+#include "layers/cuda/conv/pooled_stem/plan.h"
+#include "layers/cuda/conv/projected_sum/plan.h"
+#include "layers/cuda/conv/resident_block/plan.h"
+#include "layers/cuda/conv/resident_gemm/plan.h"
+#include "layers/cuda/conv/row_chain/plan.h"
+#include "layers/cuda/conv/spread_gemm/plan.h"
+#include "layers/cuda/conv/squeeze_excite/plan.h"
+#include "layers/cuda/conv/stem/plan.h"
+#include "layers/cuda/conv/streamed_block/plan.h"
 #include "layers/cuda/conv/tensor_map.h"
+#include "layers/cuda/device/hopper_probe.h"
 #include "layers/cuda/libraries/epilogue.h"
 #include "layers/cuda/libraries/lt_gemm.h"
-#include "layers/cuda/linear/simple_gemm.h"
-#include "layers/cuda/linear/skinny_gemm.h"
-#include "layers/cuda/quantized/qconv_depthwise_launch.h"
-#include "layers/cuda/quantized/qconv_direct_launch.h"
-#include "layers/cuda/quantized/qconv_narrow_launch.h"
-#include "layers/cuda/quantized/qconv_pipelined_launch.h"
+#include "layers/cuda/linear/gemm.h"
+#include "layers/cuda/movement/concat_rows.h"
 
 namespace {
 
@@ -224,31 +222,7 @@ CUtensorMap row_map(const void*, const ConvShape&, int, int) {
   return {};
 }
 
-cudaError_t has_basic_block(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_pooled_stem(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_projected_sum(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_resident_block(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_squeeze_excite(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_streamed_block(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_resident_gemm(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_spread_gemm(bool& result) {
-  return hopper(result);
-}
-cudaError_t has_pipelined_gemm(bool& result) {
+cudaError_t probe_hopper_kernels(bool& result) {
   return hopper(result);
 }
 cudaError_t conv_gemm_has_clusters(bool& result) {
@@ -309,9 +283,6 @@ cudaError_t prepare_qresident_gemm(const ResidentArgs&) {
   return cudaSuccess;
 }
 cudaError_t prepare_spread_gemm(const SpreadArgs&) {
-  return cudaSuccess;
-}
-cudaError_t prepare_qspread_gemm(const SpreadArgs&) {
   return cudaSuccess;
 }
 cudaError_t prepare_stem(const StemArgs&, int&, bool&) {
@@ -383,9 +354,6 @@ cudaError_t launch_qresident_gemm(const ResidentArgs&, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_spread_gemm(const SpreadArgs&, cudaStream_t) {
-  return cudaSuccess;
-}
-cudaError_t launch_qspread_gemm(const SpreadArgs&, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_stem(const StemArgs&, int, cudaStream_t) {

@@ -39,8 +39,7 @@ void register_cuda_pad_gather(Registry&) {}
 void register_cuda_pool(Registry& registry) {
   take(registry, {"Pool"});
 }
-void register_cuda_pool_average(Registry&) {}
-void register_cuda_pool_max(Registry&) {}
+void register_cuda_small_windows(Registry&) {}
 void register_cuda_qelementwise(Registry& registry) {
   take(registry, {"Quantize", "Dequantize", "QAdd"});
 }
@@ -50,7 +49,6 @@ void register_cuda_qfunctions(Registry& registry) {
 void register_cuda_qpool(Registry& registry) {
   take(registry, {"QAveragePool"});
 }
-void register_cuda_qpool_average(Registry&) {}
 void register_cuda_reduce(Registry& registry) {
   take(registry, {"Reduce"});
 }

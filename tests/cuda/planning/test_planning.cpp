@@ -49,11 +49,11 @@ void ask_accepting(const Candidate& candidate, const NodeSpec& spec, const NodeS
           << estimate->kernel << " " << estimate->time;
     }
   }
-  if (candidate.computes_pieces) candidate.computes_pieces(spec);
-  if (candidate.writes_strided_rows) candidate.writes_strided_rows(spec);
+  if (candidate.fusions.computes_pieces) candidate.fusions.computes_pieces(spec);
+  if (candidate.fusions.writes_strided_rows) candidate.fusions.writes_strided_rows(spec);
   NodeSpec fused = spec;
   const NodeSpec* const followers[] = {next};
-  if (next != nullptr && candidate.fuses_epilogue && candidate.fuses_epilogue(spec, *next))
+  if (next != nullptr && candidate.fusions.epilogue && candidate.fusions.epilogue(spec, *next))
     fused.fusion.followers = followers;
   if (!creates || !candidate.create) return;
   for (const std::string& variant : variants) {
@@ -78,9 +78,9 @@ void ask_everything(const RandomNode& node, const RandomNode* follower, bool cre
   EXPECT_EQ(candidate_order(registry(), DeviceKind::cuda, spec, followers).size(), candidates.size());
   for (const Candidate& candidate : candidates) {
     SCOPED_TRACE(candidate.name + " of " + node.str());
-    if (candidate.fuses_chain && candidate.fuses_chain(spec, {}) && next) {
+    if (candidate.fusions.chain && candidate.fusions.chain(spec, {}) && next) {
       const ChainLink link{&*next, {{LinkSource::Kind::node, 0}}};
-      candidate.fuses_chain(spec, {&link, 1});
+      candidate.fusions.chain(spec, {&link, 1});
     }
     // Asked about any node. Kernels without constants would silently come last; the library is not there to accept.
     if (const auto estimate = candidate.estimate ? candidate.estimate(spec) : std::nullopt) {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "layers/cuda/quantized/qconv_common.h"
+#include "layers/cuda/conv/gemm_problem.h"
 
 namespace pipit::cuda {
 namespace {

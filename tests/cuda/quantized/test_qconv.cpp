@@ -4,8 +4,9 @@
 
 #include "engine/cuda/library.h"
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/conv/conv_gemm_problem.h"
-#include "layers/cuda/quantized/qconv_pipelined_launch.h"
+#include "layers/cuda/conv/gemm_problem.h"
+#include "layers/cuda/conv/pipelined_gemm/launch.h"
+#include "layers/cuda/device/gpu_info.h"
 #include "layers/evaluate.h"
 #include "layers/ops/qconv.h"
 #include "layers/registry.h"
@@ -16,9 +17,7 @@ namespace {
 
 // Why "pipelined_gemm" cannot run here; empty where it can.
 std::string pipelined_problem() {
-  bool has = false;
-  PIPIT_CUDA(cuda::has_pipelined_gemm(has));
-  return has ? "" : "not a Hopper GPU";
+  return cuda::has_hopper_kernels() ? "" : "not a Hopper GPU";
 }
 
 TEST(QConv, DirectTakesEveryTypeGroupAndLayout) {

@@ -1,7 +1,7 @@
 // INT8 convolutions of few channels against the CPU's scalar specification, bit for bit.
 #include <gmock/gmock.h>
 
-#include "layers/cuda/quantized/qconv_narrow_plan.h"
+#include "layers/cuda/conv/narrow_gemm/plan.h"
 #include "layers/ops/qconv.h"
 #include "tests/cuda/quantized/qconv_cases.h"
 

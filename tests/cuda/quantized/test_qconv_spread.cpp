@@ -1,6 +1,7 @@
 // INT8 convolutions of few positions against the CPU's scalar specification, bit for bit.
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/conv/conv_spread_launch.h"
+#include "layers/cuda/conv/spread_gemm/plan.h"
+#include "layers/cuda/device/gpu_info.h"
 #include "layers/ops/qconv.h"
 #include "tests/cuda/quantized/qconv_cases.h"
 
@@ -9,9 +10,7 @@ namespace {
 
 // Why "spread_gemm" cannot run here; empty where it can.
 std::string spread_problem() {
-  bool has = false;
-  PIPIT_CUDA(cuda::has_spread_gemm(has));
-  return has ? "" : "not a Hopper GPU";
+  return cuda::has_hopper_kernels() ? "" : "not a Hopper GPU";
 }
 
 TEST(QConvSpread, RandomGeometries) {

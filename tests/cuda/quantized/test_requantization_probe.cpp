@@ -1,5 +1,5 @@
 // The numbers that show how a kernel rounds: that they do tell the wrong ways apart. Needs no GPU.
-#include "layers/cuda/quantized/requantization_probe.h"
+#include "layers/cuda/device/requantization_probe.h"
 
 #include <gtest/gtest.h>
 

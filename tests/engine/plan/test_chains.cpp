@@ -99,11 +99,11 @@ class ChainTest : public test::ToyGraphTest {
       }
       return std::make_unique<ChainKernel>(spec);
     };
-    made.fuses_chain = [this, most](const NodeSpec&, std::span<const ChainLink> links) {
+    made.fusions.chain = [this, most](const NodeSpec&, std::span<const ChainLink> links) {
       asked_.push_back(links.size());
       return links.size() <= most;
     };
-    made.chain_reads_outside = outside;
+    made.fusions.chain_reads_outside = outside;
     return made;
   }
   // Runs single nodes, and would do more.
@@ -112,12 +112,12 @@ class ChainTest : public test::ToyGraphTest {
     made.name = name;
     made.refuse = [](const NodeSpec&) -> Refusal { return std::nullopt; };
     made.create = [](const NodeSpec&) { return std::make_unique<test::ToyAddKernel>(0, false); };
-    made.fuses_epilogue = [](const NodeSpec&, const NodeSpec&) { return true; };
+    made.fusions.epilogue = [](const NodeSpec&, const NodeSpec&) { return true; };
     return made;
   }
   static Candidate single(const std::string& name = "plain") {
     Candidate made = plain(name);
-    made.fuses_epilogue = {};
+    made.fusions.epilogue = {};
     made.create = [](const NodeSpec&) { return std::make_unique<test::ToyAddKernel>(0, true); };
     return made;
   }
@@ -216,7 +216,7 @@ TEST_F(ChainTest, LinksReadWhatWasComputedBefore) {
   builder_.mark_output(add("d", {c, x, a, y}));
   Candidate taken = chain(100, true);
   std::vector<std::vector<std::pair<Kind, int>>> sources;
-  taken.fuses_chain = [&](const NodeSpec& spec, std::span<const ChainLink> links) {
+  taken.fusions.chain = [&](const NodeSpec& spec, std::span<const ChainLink> links) {
     return spec.inputs.size() == 1 && (links.empty() || links.size() == 2);
   };
   taken.create = [&](const NodeSpec& spec) {
@@ -292,7 +292,7 @@ TEST_F(ChainTest, WhatDoesNotPayIsLeftUnlessItIsAskedFor) {
     builder_ = {};
     builder_.mark_output(blocks(input()));
     Candidate slow = chain();
-    slow.chain_pays = [most](const NodeSpec&, std::span<const ChainLink> links) {
+    slow.fusions.chain_pays = [most](const NodeSpec&, std::span<const ChainLink> links) {
       return links.size() <= most;
     };
     return nodes(*plan({single(), slow}, options));
@@ -317,8 +317,8 @@ TEST_F(ChainTest, OutputsOverwriteNothingThatIsRead) {
   const ValueId first = add("first", {x}, true);
   builder_.mark_output(add("last", {first, x}, true));
   Candidate taken = chain();
-  taken.overwrites = [](const NodeSpec&, std::size_t) { return true; };
-  taken.fuses_chain = [](const NodeSpec& spec, std::span<const ChainLink> links) {
+  taken.fusions.overwrites = [](const NodeSpec&, std::size_t) { return true; };
+  taken.fusions.chain = [](const NodeSpec& spec, std::span<const ChainLink> links) {
     return links.size() < 2 && spec.layer.may_run_in_place(0);
   };
   const auto built = plan({single(), taken});
@@ -334,13 +334,13 @@ TEST_F(ChainTest, NothingElseIsFusedWithIt) {
   const ValueId a = add("a", {front}, true);
   builder_.mark_output(add("c", {add("b", {a}, true)}, true));
   Candidate taken = chain();
-  taken.fuses_epilogue = plain().fuses_epilogue;
-  taken.fuses_producer = taken.computes_pieces = [](const NodeSpec&) { return true; };
-  taken.fuses_chain = [](const NodeSpec& spec, std::span<const ChainLink> links) {
+  taken.fusions.epilogue = plain().fusions.epilogue;
+  taken.fusions.producer = taken.fusions.computes_pieces = [](const NodeSpec&) { return true; };
+  taken.fusions.chain = [](const NodeSpec& spec, std::span<const ChainLink> links) {
     return links.size() < 2 && spec.inputs.size() == 1;
   };
   Candidate eager = plain();
-  eager.computes_pieces = taken.computes_pieces;
+  eager.fusions.computes_pieces = taken.fusions.computes_pieces;
   EXPECT_THAT(nodes(*plan({eager, taken})), ElementsAre(ElementsAre(0), ElementsAre(1, 2), ElementsAre(3)));
   EXPECT_THAT(made_, ElementsAre(1U));
 }
@@ -363,7 +363,7 @@ TEST_F(ChainTest, KernelsOfTheTunerTakeNoConstantsAway) {
       registry.add(ToyAdd::kType, DeviceKind::cpu, std::move(c));
     }
     Candidate taken = chain();
-    taken.fuses_chain = [most](const NodeSpec&, std::span<const ChainLink> links) {
+    taken.fusions.chain = [most](const NodeSpec&, std::span<const ChainLink> links) {
       return links.empty() || links.size() == most;
     };
     registry.add(ToyAdd::kType, DeviceKind::cpu, std::move(taken));

@@ -106,7 +106,7 @@ TEST(ExecutionPlan, ScratchLivesOnlyDuringItsStep) {
 
 class SettlingKernel final : public Kernel {
  public:
-  bool settles() const override { return true; }
+  bool orders_prior_writes() const override { return true; }
   void run(std::span<const ConstTensorView>, std::span<const TensorView>, const RunContext&) const override {}
 };
 
@@ -244,7 +244,7 @@ TEST(ExecutionPlan, EstimatesIncludeWhatMayFollow) {
     Candidate fusing = estimated("fusing", [](const NodeSpec& spec) {
       return std::optional(12.0 + static_cast<double>(spec.fusion.followers.size()));
     });
-    fusing.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec&) {
+    fusing.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec&) {
       return spec.fusion.followers.empty();
     };
     registry.add(ToyAdd::kType, DeviceKind::cpu, std::move(fusing));

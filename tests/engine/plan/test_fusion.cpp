@@ -73,7 +73,7 @@ TEST_F(FusionTest, FollowersAreDecidedBeforeTheirKernelIsMadeOnce) {
   std::vector<std::size_t> asked;
   const auto two = [&] {
     Candidate plain = candidate("plain", 0);
-    plain.fuses_epilogue = [&](const NodeSpec& spec, const NodeSpec& next) {
+    plain.fusions.epilogue = [&](const NodeSpec& spec, const NodeSpec& next) {
       EXPECT_NE(next.constant(1), nullptr);
       asked.push_back(spec.fusion.followers.size());
       return spec.fusion.followers.size() < 2;
@@ -105,7 +105,7 @@ TEST_F(FusionTest, OnlyWhatNothingElseReadsIsAFollower) {
   builder_.mark_output(add("second", {first, constant()}, true));
   builder_.mark_output(first);
   Candidate plain = candidate("plain", 0);
-  plain.fuses_epilogue = [](const NodeSpec&, const NodeSpec&) { return true; };
+  plain.fusions.epilogue = [](const NodeSpec&, const NodeSpec&) { return true; };
   EXPECT_EQ(plan(builder_.build(), {plain, candidate("constant", 1)})->steps().size(), 2U);
 }
 
@@ -122,7 +122,7 @@ class ToyNarrow final : public LayerOf<ToyNarrow, test::ToyAddAttributes> {
 TEST_F(FusionTest, AFollowerMayWriteAnotherType) {
   builder_.mark_output(builder_.add1("round", std::make_shared<ToyNarrow>(), {add("first", {input()})}));
   Candidate plain = candidate("plain", 0);
-  plain.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
+  plain.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return spec.outputs[0].dtype == DType::f32 && next.outputs[0].dtype == DType::i8;
   };
   Registry registry;
@@ -142,10 +142,10 @@ TEST_F(FusionTest, AProducerComesWithItsOwnFollowers) {
   const ValueId between = add("follower", {add("producer", {input(), input("y")}), constant()}, true);
   builder_.mark_output(add("reader", {between, constant(), constant()}));
   Candidate producer = candidate("producer", 0);
-  producer.fuses_epilogue = [](const NodeSpec& spec, const NodeSpec&) { return spec.inputs.size() == 2; };
-  producer.computes_pieces = [](const NodeSpec& spec) { return spec.fusion.followers.size() == 1; };
+  producer.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec&) { return spec.inputs.size() == 2; };
+  producer.fusions.computes_pieces = [](const NodeSpec& spec) { return spec.fusion.followers.size() == 1; };
   Candidate reader = candidate("reader", 2);
-  reader.fuses_producer = [](const NodeSpec&) { return true; };
+  reader.fusions.producer = [](const NodeSpec&) { return true; };
   const auto built = plan(builder_.build(), {producer, reader, candidate("constant", 1)});
   ASSERT_EQ(built->steps().size(), 1U);
   const Step& step = built->steps()[0];
@@ -163,7 +163,7 @@ TEST_F(FusionTest, AProducerComesWithItsOwnFollowers) {
 TEST_F(FusionTest, AProducerMustComputePieces) {
   builder_.mark_output(add("reader", {add("producer", {input()}), constant()}));
   Candidate reader = candidate("reader", 1);
-  reader.fuses_producer = [](const NodeSpec&) { return true; };
+  reader.fusions.producer = [](const NodeSpec&) { return true; };
   EXPECT_EQ(plan(builder_.build(), {candidate("producer", 0), reader})->steps().size(), 2U);
 }
 
@@ -173,10 +173,10 @@ TEST_F(FusionTest, PlacesAreToldToBothSides) {
   const ValueId outer = add("outer", {inner, constant()});
   builder_.mark_output(add("last", {outer}));
   Candidate writer = candidate("writer", 0);
-  writer.writes_strided_rows = [](const NodeSpec&) { return true; };
+  writer.fusions.writes_strided_rows = [](const NodeSpec&) { return true; };
   Candidate whole = candidate("whole", 1);
-  whole.writes_strided_rows = writer.writes_strided_rows;
-  whole.place_of_input = [](const NodeSpec& spec, std::size_t input) -> std::optional<RowPlace> {
+  whole.fusions.writes_strided_rows = writer.fusions.writes_strided_rows;
+  whole.fusions.place_of_input = [](const NodeSpec& spec, std::size_t input) -> std::optional<RowPlace> {
     if (input != 0) return std::nullopt;
     return RowPlace{4, spec.fusion.row_stride != 0 ? spec.fusion.row_stride : 16};
   };
@@ -199,7 +199,7 @@ TEST_F(FusionTest, AKernelIsToldWhatItOverwrites) {
   const ValueId b = add("b", {a, input("y")});
   builder_.mark_output(add("c", {b, a}));  // a is read again: only here may it be overwritten
   Candidate plain = candidate("plain", 0);
-  plain.overwrites = [](const NodeSpec& spec, std::size_t input) {
+  plain.fusions.overwrites = [](const NodeSpec& spec, std::size_t input) {
     return input + 1 == spec.inputs.size() || spec.inputs.size() == 2;
   };
   const auto built = plan(builder_.build(), {plain});

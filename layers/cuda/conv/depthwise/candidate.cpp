@@ -1,0 +1,258 @@
+#include <fmt/format.h>
+
+#include <limits>
+#include <vector>
+
+#include "engine/cuda/runtime.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/depthwise/plan.h"
+#include "layers/cuda/conv/depthwise/problem.h"
+#include "layers/cuda/conv/followers.h"
+#include "layers/cuda/conv/gemm_args.h"
+#include "layers/cuda/conv/gemm_problem.h"
+#include "layers/cuda/cost/launch_cost.h"
+#include "layers/cuda/families.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/qconv.h"
+
+namespace pipit::cuda {
+
+namespace {
+
+Refusal refuse_window(const Window& w) {
+  if (w.rank != 2) return "only two spatial dimensions are handled";
+  if (w.kernel[0] != w.kernel[1] || w.kernel[0] < 3 || w.kernel[0] > 7 || w.kernel[0] % 2 == 0)
+    return fmt::format("the window is {}x{}; 3x3, 5x5 and 7x7 are handled", w.kernel[0], w.kernel[1]);
+  if (w.stride[0] != w.stride[1] || w.stride[0] > 2)
+    return fmt::format("the strides are {} and {}; 1 and 1, 2 and 2 are handled", w.stride[0], w.stride[1]);
+  if (w.dilation[0] != 1 || w.dilation[1] != 1) return "dilation is not handled";
+  return std::nullopt;
+}
+
+}  // namespace
+
+Refusal refuse_sliding_depthwise(const NodeSpec& spec, const ConvAttributes& attributes) {
+  const TensorDesc& x = *spec.inputs[0];
+  const TensorDesc& y = spec.outputs[0];
+  const Window& w = attributes.window;
+  if (spec.constant(1) == nullptr) return "weights are computed at run time";
+  if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
+  if (y.elements() == 0) return "empty tensors are not handled";
+  const std::int64_t channels = x.shape[1];
+  if (attributes.groups != channels || y.shape[1] != channels)
+    return "not a depthwise convolution with one output per channel";
+  if (channels % 4 != 0) return fmt::format("{} channels; multiples of 4 are handled", channels);
+  if (Refusal reason = refuse_window(w)) return reason;
+  if (spec.has_input(3)) return "a residual is not added";
+  if (!is_channels_last(x) || !is_channels_last(y)) return "input and output must be channels_last";
+  // Positions and threads, of two results at least, are counted in 32 bits.
+  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
+  if (x.elements() / x.shape[0] > kLimit || y.elements() > kLimit * 2 || w.pad_begin[0] > kLimit / 4 ||
+      w.pad_begin[1] > kLimit / 4)
+    return "the tensors are too large for 32-bit offsets";
+  return std::nullopt;
+}
+
+DepthwiseGeometry depthwise_geometry(const NodeSpec& spec, const Window& window) {
+  const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
+  const Shape& x = spec.inputs[0]->shape;
+  const Shape& y = spec.outputs[0].shape;
+  DepthwiseGeometry g;
+  g.batch = narrow(x[0]), g.channels = narrow(x[1]);
+  g.in_h = narrow(x[2]), g.in_w = narrow(x[3]);
+  g.out_h = narrow(y[2]), g.out_w = narrow(y[3]);
+  g.pad_h = narrow(window.pad_begin[0]), g.pad_w = narrow(window.pad_begin[1]);
+  g.window = narrow(window.kernel[0]), g.stride = narrow(window.stride[0]);
+  return g;
+}
+
+}  // namespace pipit::cuda
+
+namespace pipit {
+
+// Candidate "depthwise_quads" of Conv: the depthwise convolutions of networks in fp16.
+
+namespace {
+
+using cuda::ConvDepthwiseArgs;
+using cuda::DeviceBuffer;
+
+const ConvAttributes& attributes_of(const NodeSpec& spec) {
+  return layer_as<Conv>(spec.layer).attributes();
+}
+
+Refusal refuse_depthwise_quads(const NodeSpec& spec) {
+  if (spec.inputs[0]->dtype != DType::f16 || spec.outputs[0].dtype != DType::f16)
+    return "only f16 is handled";
+  return cuda::refuse_sliding_depthwise(spec, attributes_of(spec));
+}
+
+class ConvDepthwise final : public Kernel {
+ public:
+  explicit ConvDepthwise(const NodeSpec& spec) {
+    const ConvAttributes& a = attributes_of(spec);
+    static_cast<cuda::DepthwiseGeometry&>(args_) = cuda::depthwise_geometry(spec, a.window);
+    const auto channels = static_cast<std::size_t>(args_.channels);
+    const Tensor plain = to_layout(spec.constant(1)->view(), Layout::row_major);
+    const std::span<const float> from = plain.values<float>();
+    const std::size_t taps = from.size() / channels;
+    std::vector<float> weights(from.size()), bias(channels);
+    for (std::size_t c = 0; c < channels; ++c) {
+      for (std::size_t t = 0; t < taps; ++t) weights[t * channels + c] = from[c * taps + t];
+    }
+    if (const Tensor* given = spec.constant(2)) {
+      const auto values = given->values<float>();
+      bias.assign(values.begin(), values.end());
+    }
+    weights_ = DeviceBuffer(weights.data(), weights.size() * sizeof(float));
+    bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
+    args_.weights = weights_.as<const float>();
+    args_.bias = bias_.as<const float>();
+    args_.low = a.activation.low;
+    args_.high = a.activation.high;
+    args_.function = cuda::follower_function(spec);
+    PIPIT_CUDA(cuda::prepare_conv_depthwise_quads(args_, overlap_));
+  }
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes(); }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    ConvDepthwiseArgs args = args_;
+    args.x = inputs[0].data;
+    args.y = outputs[0].data;
+    PIPIT_CUDA(cuda::launch_conv_depthwise_quads(args, overlap_, static_cast<cudaStream_t>(context.stream)));
+  }
+
+ private:
+  ConvDepthwiseArgs args_;
+  bool overlap_ = false;
+  DeviceBuffer weights_;
+  DeviceBuffer bias_;
+};
+
+}  // namespace
+
+void register_cuda_conv_depthwise_quads(Registry& registry) {
+  Candidate candidate{"depthwise_quads", refuse_depthwise_quads,
+                      [](const NodeSpec& s) { return std::make_unique<ConvDepthwise>(s); }};
+  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse_depthwise_quads(spec)) return std::nullopt;
+    return cuda::estimate_of("depthwise_quads f16", cuda::plain_terms(spec, attributes_of(spec).window));
+  };
+  candidate.fusions.epilogue = cuda::fuses_function;
+  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+// Candidate "depthwise_quads" of QConv: the depthwise convolutions of networks, and the function of their results.
+
+namespace {
+
+using cuda::DeviceBuffer;
+using cuda::QDepthwiseArgs;
+
+const QConvAttributes& attributes_of_int8(const NodeSpec& spec) {
+  return layer_as<QConv>(spec.layer).attributes();
+}
+
+Refusal refuse_depthwise_quads_int8(const NodeSpec& spec) {
+  if (Refusal reason = cuda::refuse_sliding_depthwise(spec, attributes_of_int8(spec).conv)) return reason;
+  if (spec.inputs[0]->dtype == DType::f32) return "x is f32";
+  return std::nullopt;
+}
+
+/// QDepthwiseArgs::table.
+std::optional<cuda::ByteTable> table_of(const NodeSpec& spec) {
+  const std::optional<cuda::ByteTable> follower = cuda::follower_table(spec);
+  const Quantization& y = attributes_of_int8(spec).y;
+  if (!follower && (!y.quantized() || y.zero_point == 0)) return std::nullopt;
+  cuda::ByteTable table{};
+  for (std::size_t step = 0; step < table.size(); ++step) {
+    const auto byte = static_cast<std::uint8_t>(step + static_cast<unsigned>(y.zero_point));
+    table[step] = follower ? (*follower)[byte] : byte;
+  }
+  return table;
+}
+
+template <typename T>
+DeviceBuffer upload(const std::vector<T>& values) {
+  return {values.data(), values.size() * sizeof(T)};
+}
+
+class QDepthwise final : public Kernel {
+ public:
+  explicit QDepthwise(const NodeSpec& spec) {
+    const QConvAttributes& a = attributes_of_int8(spec);
+    static_cast<cuda::DepthwiseGeometry&>(args_) = cuda::depthwise_geometry(spec, a.conv.window);
+    const cuda::IntegerOperand operand(a.x);
+    args_.flip = operand.flip;
+    args_.padding = static_cast<std::uint8_t>(a.x.zero_point) * 0x01010101U;
+    set_constants(spec, operand.zero_point);
+    const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
+    args_.low = bounds.low;
+    args_.high = bounds.high;
+    if (attributes_of_int8(spec).y.quantized()) args_.whole_bounds = cuda::PairBounds::of(bounds);
+    args_.stored = a.y.quantized() ? cuda::StoredType::i8 : cuda::stored_type(spec.outputs[0].dtype);
+    table_ = cuda::upload_table(table_of(spec));
+    args_.table = table_.as<const std::uint8_t>();
+    PIPIT_CUDA(cuda::prepare_qconv_depthwise(args_, overlap_));
+  }
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::size_t packed_bytes() const override {
+    return weights_.bytes() + bias_.bytes() + multipliers_.bytes() + table_.bytes();
+  }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    QDepthwiseArgs args = args_;
+    args.x = inputs[0].data;
+    args.y = outputs[0].data;
+    PIPIT_CUDA(cuda::launch_qconv_depthwise_quads(args, overlap_, static_cast<cudaStream_t>(context.stream)));
+  }
+
+ private:
+  void set_constants(const NodeSpec& spec, int zero_point) {
+    const auto channels = static_cast<std::size_t>(args_.channels);
+    const Tensor plain = to_layout(spec.constant(1)->view(), Layout::row_major);
+    const auto weights = plain.values<std::int8_t>();
+    std::vector<std::int32_t> bias = cuda::qconv_biases(spec);
+    // Padding holds the zero point, so every tap counts: what x's bytes are more than its integers goes off the bias.
+    const std::size_t taps = weights.size() / channels;
+    for (std::size_t c = 0; c < channels; ++c) {
+      int sum = 0;
+      for (const std::int8_t w : weights.subspan(c * taps, taps)) sum += w;
+      bias[c] = static_cast<std::int32_t>(static_cast<std::uint32_t>(bias[c]) -
+                                          static_cast<std::uint32_t>(zero_point * sum));
+    }
+    args_.small = cuda::most_of_int8(spec, weights, bias).is_small();
+    weights_ = upload(cuda::pack_depthwise(weights, channels, args_.window));
+    bias_ = upload(bias);
+    multipliers_ = upload(requantization_multipliers(attributes_of_int8(spec), args_.channels));
+    args_.weights = weights_.as<const std::int32_t>();
+    args_.bias = bias_.as<const std::int32_t>();
+    args_.multipliers = multipliers_.as<const float>();
+  }
+
+  QDepthwiseArgs args_;
+  bool overlap_ = false;
+  DeviceBuffer weights_;
+  DeviceBuffer bias_;
+  DeviceBuffer multipliers_;
+  DeviceBuffer table_;
+};
+
+}  // namespace
+
+void register_cuda_qconv_depthwise_quads(Registry& registry) {
+  Candidate candidate{"depthwise_quads", refuse_depthwise_quads_int8,
+                      [](const NodeSpec& spec) { return std::make_unique<QDepthwise>(spec); }};
+  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse_depthwise_quads_int8(spec)) return std::nullopt;
+    return cuda::estimate_of("depthwise_quads i8",
+                             cuda::plain_terms(spec, attributes_of_int8(spec).conv.window));
+  };
+  candidate.fusions.epilogue = cuda::fuses_table;
+  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+}  // namespace pipit

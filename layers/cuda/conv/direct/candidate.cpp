@@ -1,0 +1,385 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "engine/cuda/runtime.h"
+#include "layers/common/image.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/direct/launch.h"
+#include "layers/cuda/conv/direct/problem.h"
+#include "layers/cuda/conv/gemm_problem.h"
+#include "layers/cuda/cost/launch_cost.h"
+#include "layers/cuda/families.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/qconv.h"
+
+namespace pipit::cuda {
+
+Refusal refuse_wide_window(const NodeSpec& spec, const Window& window) {
+  // Coordinates are 32-bit and one launch has less than 2^31 blocks of 128 threads.
+  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
+  if (spec.outputs[0].elements() > kLimit * 64) return "the output is too large for one launch";
+  for (int axis = 0; axis < window.rank; ++axis) {
+    const auto i = static_cast<std::size_t>(axis);
+    if (spec.inputs[0]->shape[axis + 2] + window.span(axis) + window.pad_begin[i] + window.pad_end[i] >
+        kLimit / 8)
+      return "the window is too large for 32-bit coordinates";
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+ImageStrides strides_of(const TensorDesc& desc) {
+  const Image image(desc);
+  return {image.batch_stride, image.channel_stride, image.stride[0], image.stride[1], image.stride[2]};
+}
+
+}  // namespace
+
+ImageStrides channels_last_strides(TensorDesc desc) {
+  desc.layout = Layout::channels_last;
+  return strides_of(desc);
+}
+
+DirectConvArgs direct_conv_geometry(const NodeSpec& spec, const ConvAttributes& attributes) {
+  const Window window = as_3d(attributes.window);
+  const Image x(*spec.inputs[0]);
+  const Image y(spec.outputs[0]);
+  DirectConvArgs a;
+  a.x_strides = strides_of(*spec.inputs[0]);
+  a.y_strides = strides_of(spec.outputs[0]);
+  if (spec.has_input(3)) a.residual_strides = strides_of(*spec.inputs[3]);
+  a.batch = x.batch;
+  a.groups = static_cast<int>(attributes.groups);
+  a.group_in = static_cast<int>(x.channels / attributes.groups);
+  a.group_out = static_cast<int>(y.channels / attributes.groups);
+  for (std::size_t i = 0; i < 3; ++i) {
+    a.in[i] = static_cast<int>(x.extent[i]);
+    a.out[i] = static_cast<int>(y.extent[i]);
+    a.kernel[i] = static_cast<int>(window.kernel[i]);
+    a.stride[i] = static_cast<int>(window.stride[i]);
+    a.dilation[i] = static_cast<int>(window.dilation[i]);
+    a.pad[i] = static_cast<int>(window.pad_begin[i]);
+  }
+  return a;
+}
+
+}  // namespace pipit::cuda
+
+namespace pipit {
+
+// Candidates "depthwise" and "direct": convolutions in fp32 arithmetic, stored as f32 or f16.
+
+namespace {
+
+using cuda::DeviceBuffer;
+using cuda::DirectConvArgs;
+
+Refusal refuse_direct(const NodeSpec& spec) {
+  const DType type = spec.inputs[0]->dtype;
+  if (spec.precision == Precision::int8 || (type != DType::f32 && type != DType::f16))
+    return "only f32 and f16 are handled";
+  if (spec.outputs[0].dtype != type || (spec.has_input(3) && spec.inputs[3]->dtype != type))
+    return "input, residual and output must have one element type";
+  if (spec.constant(1) == nullptr) return "weights are computed at run time";
+  if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
+  if (spec.outputs[0].elements() == 0) return "empty tensors are not handled";
+  return cuda::refuse_wide_window(spec, layer_as<Conv>(spec.layer).attributes().window);
+}
+
+Refusal refuse_depthwise(const NodeSpec& spec) {
+  if (Refusal reason = refuse_direct(spec)) return reason;
+  const std::int64_t channels = spec.inputs[0]->shape[1];
+  if (layer_as<Conv>(spec.layer).attributes().groups != channels || spec.outputs[0].shape[1] != channels ||
+      channels == 1)
+    return "not a depthwise convolution with one output per channel";
+  if (!is_channels_last(*spec.inputs[0]) || !is_channels_last(spec.outputs[0]))
+    return "input and output must be channels_last";
+  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
+  return std::nullopt;
+}
+
+DirectConvArgs args_of(const NodeSpec& spec) {
+  const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
+  DirectConvArgs a = cuda::direct_conv_geometry(spec, attributes);
+  a.low = attributes.activation.low;
+  a.high = attributes.activation.high;
+  return a;
+}
+
+DeviceBuffer upload(const std::vector<float>& values) {
+  return {values.data(), values.size() * sizeof(float)};
+}
+
+/// Packs weights [O, group_in, taps] as [group][tap][group_in][width] with o = group * group_out + column.
+DeviceBuffer pack_weights(const DirectConvArgs& a, const Tensor& weights, int width) {
+  const Tensor plain = to_layout(weights.view(), Layout::row_major);
+  const float* from = plain.values<float>().data();
+  const std::int64_t taps = static_cast<std::int64_t>(a.kernel[0]) * a.kernel[1] * a.kernel[2];
+  std::vector<float> packed(static_cast<std::size_t>(a.groups * taps * a.group_in * width));
+  float* to = packed.data();
+  for (std::int64_t g = 0; g < a.groups; ++g) {
+    for (std::int64_t t = 0; t < taps; ++t) {
+      for (std::int64_t c = 0; c < a.group_in; ++c, to += width) {
+        for (std::int64_t o = 0; o < a.group_out; ++o) {
+          to[o] = from[((g * a.group_out + o) * a.group_in + c) * taps + t];
+        }
+      }
+    }
+  }
+  return upload(packed);
+}
+
+/// Weights [C, 1, taps] as [taps][C].
+DeviceBuffer pack_depthwise(const DirectConvArgs& a, const Tensor& weights) {
+  const Tensor plain = to_layout(weights.view(), Layout::row_major);
+  const std::span<const float> from = plain.values<float>();
+  const std::size_t channels = static_cast<std::size_t>(a.groups);
+  const std::size_t taps = from.size() / channels;
+  std::vector<float> packed(from.size());
+  for (std::size_t c = 0; c < channels; ++c) {
+    for (std::size_t t = 0; t < taps; ++t) packed[t * channels + c] = from[c * taps + t];
+  }
+  return upload(packed);
+}
+
+class DirectConv final : public Kernel {
+ public:
+  DirectConv(const NodeSpec& spec, bool depthwise)
+      : args_(args_of(spec)), half_(spec.inputs[0]->dtype == DType::f16), depthwise_(depthwise) {
+    if (depthwise_) {
+      args_.x_strides = cuda::channels_last_strides(*spec.inputs[0]);
+      args_.y_strides = cuda::channels_last_strides(spec.outputs[0]);
+      if (spec.has_input(3)) args_.residual_strides = cuda::channels_last_strides(*spec.inputs[3]);
+      weights_ = pack_depthwise(args_, *spec.constant(1));
+    } else {
+      if (is_channels_last(*spec.inputs[0])) args_.x_strides = cuda::channels_last_strides(*spec.inputs[0]);
+      // With channels innermost every other stride is a multiple of the channel count.
+      wide_ =
+          is_channels_last(*spec.inputs[0]) && spec.inputs[0]->shape[1] % 4 == 0 && args_.group_in % 4 == 0;
+      weights_ = pack_weights(args_, *spec.constant(1), (args_.group_out + 3) / 4 * 4);
+    }
+    std::vector<float> bias(static_cast<std::size_t>(spec.outputs[0].shape[1]));
+    if (const Tensor* given = spec.constant(2)) {
+      std::copy_n(given->values<float>().data(), bias.size(), bias.data());
+    }
+    bias_ = upload(bias);
+    args_.weights = weights_.as<const float>();
+    args_.bias = bias_.as<const float>();
+  }
+
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes(); }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    DirectConvArgs args = args_;
+    args.x = inputs[0].data;
+    args.residual = inputs.size() > 3 ? inputs[3].data : nullptr;
+    args.y = outputs[0].data;
+    if (depthwise_) {
+      PIPIT_CUDA(cuda::launch_conv_depthwise(args, half_, stream));
+    } else {
+      PIPIT_CUDA(cuda::launch_conv_direct(args, half_, wide_, stream));
+    }
+  }
+
+ private:
+  DirectConvArgs args_;
+  bool half_;
+  bool depthwise_;
+  bool wide_ = false;
+  DeviceBuffer weights_;
+  DeviceBuffer bias_;
+};
+
+std::optional<Estimate> estimate(const NodeSpec& spec, std::string_view name, const Refusal& refusal) {
+  if (refusal) return std::nullopt;
+  const bool halves = spec.outputs[0].dtype == DType::f16;
+  return cuda::estimate_of(fmt::format("{} {}", name, halves ? "f16" : "f32"),
+                           cuda::plain_terms(spec, layer_as<Conv>(spec.layer).attributes().window));
+}
+
+}  // namespace
+
+void register_cuda_conv_depthwise(Registry& registry) {
+  Candidate candidate{"depthwise", refuse_depthwise,
+                      [](const NodeSpec& spec) { return std::make_unique<DirectConv>(spec, true); }};
+  candidate.estimate = [](const NodeSpec& spec) {
+    return estimate(spec, "depthwise", refuse_depthwise(spec));
+  };
+  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+void register_cuda_conv_direct(Registry& registry) {
+  Candidate candidate{"direct", refuse_direct,
+                      [](const NodeSpec& spec) { return std::make_unique<DirectConv>(spec, false); }};
+  candidate.estimate = [](const NodeSpec& spec) { return estimate(spec, "direct", refuse_direct(spec)); };
+  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+// Candidates "depthwise" and "direct" of QConv: INT8 convolutions without matrix units. "direct" takes everything.
+
+namespace {
+
+using cuda::DeviceBuffer;
+using cuda::DirectConvArgs;
+using cuda::QDirectConvArgs;
+
+const QConvAttributes& attributes_of(const NodeSpec& spec) {
+  return layer_as<QConv>(spec.layer).attributes();
+}
+
+Refusal refuse_direct_int8(const NodeSpec& spec) {
+  if (spec.constant(1) == nullptr) return "weights are computed at run time";
+  if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
+  if (spec.outputs[0].elements() == 0) return "empty tensors are not handled";
+  // Threads, of one output at least each, are counted in 32 bits.
+  if (spec.outputs[0].elements() > (std::int64_t{1} << 32) - 1024)
+    return "the output has 2^32 elements or more";
+  return cuda::refuse_wide_window(spec, attributes_of(spec).conv.window);
+}
+
+Refusal refuse_depthwise_int8(const NodeSpec& spec) {
+  if (Refusal reason = refuse_direct_int8(spec)) return reason;
+  const std::int64_t channels = spec.inputs[0]->shape[1];
+  if (attributes_of(spec).conv.groups != channels || spec.outputs[0].shape[1] != channels || channels == 1)
+    return "not a depthwise convolution with one output per channel";
+  if (spec.inputs[0]->dtype == DType::f32) return "x is f32";
+  if (!is_channels_last(*spec.inputs[0]) || !is_channels_last(spec.outputs[0]))
+    return "input and output must be channels_last";
+  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
+  return std::nullopt;
+}
+
+/// Packs weights [O, group_in, taps] as [group][tap][group_in / together][width][together], o = group * group_out +
+/// column.
+std::vector<std::int8_t> pack_weights(const DirectConvArgs& a, std::span<const std::int8_t> from,
+                                      int together) {
+  const std::int64_t width = (a.group_out + 3) / 4 * 4;
+  const std::int64_t taps = static_cast<std::int64_t>(a.kernel[0]) * a.kernel[1] * a.kernel[2];
+  std::vector<std::int8_t> packed(static_cast<std::size_t>(a.groups * taps * a.group_in * width));
+  for (std::int64_t g = 0; g < a.groups; ++g) {
+    for (std::int64_t o = 0; o < a.group_out; ++o) {
+      for (std::int64_t c = 0; c < a.group_in; ++c) {
+        for (std::int64_t t = 0; t < taps; ++t) {
+          const std::int64_t block = (g * taps + t) * (a.group_in / together) + c / together;
+          packed[static_cast<std::size_t>((block * width + o) * together + c % together)] =
+              from[static_cast<std::size_t>(((g * a.group_out + o) * a.group_in + c) * taps + t)];
+        }
+      }
+    }
+  }
+  return packed;
+}
+
+/// Weights [C, 1, taps] as [taps][C].
+std::vector<std::int8_t> pack_depthwise(std::span<const std::int8_t> from, std::size_t channels) {
+  const std::size_t taps = from.size() / channels;
+  std::vector<std::int8_t> packed(from.size());
+  for (std::size_t c = 0; c < channels; ++c) {
+    for (std::size_t t = 0; t < taps; ++t) packed[t * channels + c] = from[c * taps + t];
+  }
+  return packed;
+}
+
+template <typename T>
+DeviceBuffer upload(const std::vector<T>& values) {
+  return {values.data(), values.size() * sizeof(T)};
+}
+
+class QDirectConv final : public Kernel {
+ public:
+  QDirectConv(const NodeSpec& spec, bool depthwise) : depthwise_(depthwise) {
+    const QConvAttributes& a = attributes_of(spec);
+    DirectConvArgs& conv = args_.conv;
+    conv = cuda::direct_conv_geometry(spec, a.conv);
+    const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
+    conv.low = bounds.low;
+    conv.high = bounds.high;
+    args_.x = cuda::IntegerOperand(a.x);
+    args_.residual = cuda::IntegerOperand(a.residual);
+    args_.y = cuda::stored_type(spec.outputs[0].dtype);
+    args_.y_zero_point = a.y.zero_point;
+    args_.residual_scale = cuda::residual_factor(a);
+    const bool real = spec.inputs[0]->dtype == DType::f32;
+    if (real) args_.x_scale = a.x.scale, args_.x_bounds = step_bounds(a.x, -INFINITY, INFINITY);
+    if (is_channels_last(*spec.inputs[0])) conv.x_strides = cuda::channels_last_strides(*spec.inputs[0]);
+    const Tensor plain = to_layout(spec.constant(1)->view(), Layout::row_major);
+    const auto weights = plain.values<std::int8_t>();
+    if (depthwise_) {
+      conv.y_strides = cuda::channels_last_strides(spec.outputs[0]);
+      if (spec.has_input(3)) conv.residual_strides = cuda::channels_last_strides(*spec.inputs[3]);
+      weights_ = upload(pack_depthwise(weights, static_cast<std::size_t>(conv.groups)));
+    } else {
+      // With channels innermost every other stride is a multiple of the channel count.
+      wide_ = !real && is_channels_last(*spec.inputs[0]) && spec.inputs[0]->shape[1] % 4 == 0 &&
+              conv.group_in % 4 == 0;
+      weights_ = upload(pack_weights(conv, weights, wide_ ? 4 : 1));
+    }
+    const std::int64_t outputs = spec.outputs[0].shape[1];
+    bias_ = upload(cuda::qconv_biases(spec));
+    multipliers_ = upload(requantization_multipliers(a, outputs));
+    args_.weights = weights_.as<const std::int8_t>();
+    args_.bias = bias_.as<const std::int32_t>();
+    args_.multipliers = multipliers_.as<const float>();
+  }
+
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::size_t packed_bytes() const override {
+    return weights_.bytes() + bias_.bytes() + multipliers_.bytes();
+  }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    QDirectConvArgs args = args_;
+    args.conv.x = inputs[0].data;
+    args.conv.residual = inputs.size() > 3 ? inputs[3].data : nullptr;
+    args.conv.y = outputs[0].data;
+    if (depthwise_) {
+      PIPIT_CUDA(cuda::launch_qconv_depthwise(args, stream));
+    } else {
+      PIPIT_CUDA(cuda::launch_qconv_direct(args, wide_, stream));
+    }
+  }
+
+ private:
+  QDirectConvArgs args_;
+  bool depthwise_;
+  bool wide_ = false;
+  DeviceBuffer weights_;
+  DeviceBuffer bias_;
+  DeviceBuffer multipliers_;
+};
+
+std::optional<Estimate> estimate(const NodeSpec& spec, const char* kernel, const Refusal& refusal) {
+  if (refusal) return std::nullopt;
+  return cuda::estimate_of(kernel,
+                           cuda::plain_terms(spec, layer_as<QConv>(spec.layer).attributes().conv.window));
+}
+
+}  // namespace
+
+void register_cuda_qconv_depthwise(Registry& registry) {
+  Candidate candidate{"depthwise", refuse_depthwise_int8,
+                      [](const NodeSpec& spec) { return std::make_unique<QDirectConv>(spec, true); }};
+  candidate.estimate = [](const NodeSpec& spec) {
+    return estimate(spec, "depthwise i8", refuse_depthwise_int8(spec));
+  };
+  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+void register_cuda_qconv_direct(Registry& registry) {
+  Candidate candidate{"direct", refuse_direct_int8,
+                      [](const NodeSpec& spec) { return std::make_unique<QDirectConv>(spec, false); }};
+  candidate.estimate = [](const NodeSpec& spec) {
+    return estimate(spec, "direct i8", refuse_direct_int8(spec));
+  };
+  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+}  // namespace pipit

@@ -1,0 +1,289 @@
+#include "layers/cuda/conv/gemm_problem.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/followers.h"
+#include "layers/cuda/cost/launch_cost.h"
+#include "layers/cuda/device/gpu_info.h"
+#include "layers/ops/qconv.h"
+
+namespace pipit::cuda {
+
+Refusal refuse_groups(const ConvAttributes& attributes) {
+  if (attributes.groups == 1) return std::nullopt;
+  return fmt::format("{} groups; only 1 is handled", attributes.groups);
+}
+
+Refusal refuse_conv_gemm(const NodeSpec& spec, const ConvAttributes& attributes, std::int64_t units) {
+  if (Refusal reason = refuse_groups(attributes)) return reason;
+  return refuse_grouped_conv_gemm(spec, attributes, units);
+}
+
+Refusal refuse_grouped_conv_gemm(const NodeSpec& spec, const ConvAttributes& attributes, std::int64_t units) {
+  const TensorDesc& x = *spec.inputs[0];
+  const TensorDesc& y = spec.outputs[0];
+  const Window& w = attributes.window;
+  if (w.rank != 2) return "only two spatial dimensions are handled";
+  if (attributes.groups > 1 && x.shape[1] == attributes.groups) return "a channel in each group is depthwise";
+  if (spec.constant(1) == nullptr) return "weights are computed at run time";
+  if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
+  if (!is_channels_last(y)) return "the output must be channels_last";
+  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
+  if (y.elements() == 0 || x.elements() == 0) return "empty tensors are not handled";
+  // Offsets into x are 32-bit, and taps reach one window beyond its borders.
+  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max() / 2;
+  if (x.elements() / x.shape[1] > kLimit / units || y.elements() / y.shape[1] > kLimit)
+    return "the tensors are too large for 32-bit offsets";
+  const std::int64_t high = x.shape[2] + w.span(0) + w.pad_begin[0] + w.pad_end[0];
+  const std::int64_t wide = x.shape[3] + w.span(1) + w.pad_begin[1] + w.pad_end[1];
+  if (high > 32768 || wide > 32768 || high * wide > kLimit / units || w.taps() > kLimit / units)
+    return "the window is too large for 32-bit offsets";
+  return std::nullopt;
+}
+
+ConvShape conv_gemm_shape(const NodeSpec& spec, const ConvAttributes& attributes, std::int64_t units) {
+  const Window& w = attributes.window;
+  const Shape& x = spec.inputs[0]->shape;
+  const Shape& y = spec.outputs[0].shape;
+  const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
+  ConvShape s;
+  s.batch = narrow(x[0]), s.in_h = narrow(x[2]), s.in_w = narrow(x[3]);
+  s.in_c = narrow(units);
+  s.out_h = narrow(y[2]), s.out_w = narrow(y[3]), s.out_c = narrow(y[1]);
+  s.kernel_h = narrow(w.kernel[0]), s.kernel_w = narrow(w.kernel[1]);
+  s.stride_h = narrow(w.stride[0]), s.stride_w = narrow(w.stride[1]);
+  s.dilation_h = narrow(w.dilation[0]), s.dilation_w = narrow(w.dilation[1]);
+  s.pad_h = narrow(w.pad_begin[0]), s.pad_w = narrow(w.pad_begin[1]);
+  s.groups = narrow(attributes.groups);
+  return s;
+}
+
+namespace {
+
+struct Processors {
+  int count = 0;
+  bool clusters = false;
+};
+
+Processors gpu_of(int gpu) {
+  Processors result;
+  result.count = processors_of(gpu);
+  PIPIT_CUDA(conv_gemm_has_clusters(result.clusters));
+  return result;
+}
+
+template <typename T>
+KeptDepth kept_by(const Tensor& weights, const ConvShape& shape) {
+  const int channels = static_cast<int>(weights.shape()[1]) * shape.groups;
+  if (weights.desc().layout == Layout::row_major) return {shape, channels, weights.values<T>()};
+  const Tensor moved = to_layout(weights.view(), Layout::row_major);
+  return {shape, channels, moved.values<T>()};
+}
+
+}  // namespace
+
+KeptDepth blocks_with_weights(const NodeSpec& spec, const ConvShape& shape) {
+  const Tensor& weights = *spec.constant(1);
+  return weights.desc().dtype == DType::i8 ? kept_by<std::int8_t>(weights, shape)
+                                           : kept_by<float>(weights, shape);
+}
+
+KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape) {
+  KeptDepth depth = blocks_with_weights(spec, shape);
+  if (depth.all() || block_units(shape) < 8 || shape.averaged)
+    return KeptDepth(shape);  // narrow images and averages have no kernel for lists
+  ConvShape described = shape;
+  depth.describe(described);
+  constexpr double kWorthwhile = 0.9;  // the estimate is no better than that
+  return kept_cost(described, spec.gpu) < kWorthwhile ? depth : KeptDepth(shape);
+}
+
+double kept_share(const NodeSpec& spec, const ConvShape& shape) {
+  const int columns = named_variant(conv_gemm_variants(shape, spec.gpu), spec.variant).tile.columns;
+  return kept_depth(spec, shape).share(columns);
+}
+
+double kept_cost(const ConvShape& shape, int gpu) {
+  const Processors p = gpu_of(gpu);
+  return kept_cost(shape, p.count, p.clusters);
+}
+
+bool average_pays(const ConvShape& shape, int gpu) {
+  const Processors p = gpu_of(gpu);
+  return average_pays(shape, p.count, p.clusters);
+}
+
+DepthOnGpu::DepthOnGpu(const ConvShape& shape, const KeptDepth& depth, int columns) {
+  if (depth.all()) return;
+  std::vector<DepthBlock> blocks = depth_blocks(shape, depth, columns);
+  const auto tiles = static_cast<std::size_t>(ceil_div(shape.out_c, columns));
+  const std::size_t row = blocks.size() / tiles;
+  // The blocks of the first tile serve all where they are the same.
+  bool same = true;
+  std::vector<int> steps;
+  for (std::size_t tile = 0; tile < tiles; ++tile) {
+    const auto begin = blocks.begin() + static_cast<std::ptrdiff_t>(tile * row);
+    same = same && std::equal(begin, begin + static_cast<std::ptrdiff_t>(row), blocks.begin());
+    steps.push_back(depth.steps(static_cast<int>(tile), columns));
+  }
+  if (same) blocks.resize(row);
+  tile_blocks_ = same ? 0 : static_cast<int>(row);
+  blocks_ = DeviceBuffer(blocks.data(), blocks.size() * sizeof(DepthBlock));
+  if (std::any_of(steps.begin(), steps.end(), [&](int s) { return s != steps[0]; }))
+    steps_ = DeviceBuffer(steps.data(), steps.size() * sizeof(int));
+}
+
+void DepthOnGpu::set(ConvGemmArgs& args) const {
+  args.blocks = blocks_.as<const DepthBlock>();
+  args.tile_blocks = tile_blocks_;
+  args.tile_steps = steps_.as<const int>();
+}
+
+std::vector<ConvVariant> conv_gemm_variants(const ConvShape& shape, int gpu) {
+  const auto [processors, clusters] = gpu_of(gpu);
+  if (shape.in_c != 4) return conv_variants(shape, processors, clusters);
+  const ConvTile narrow{128, 64, 1};  // the one tile that reads narrow pixels
+  return {{narrow, clusters && pays_to_overlap(shape, narrow, processors)}};
+}
+
+ConvVariant named_variant(const std::vector<ConvVariant>& variants, std::string_view name) {
+  if (name.empty()) return variants.front();
+  for (const ConvVariant& variant : variants) {
+    if (variant.name() == name) return variant;
+  }
+  fail("there is no variant '{}'", name);
+}
+
+ConvVariant chosen_variant(const NodeSpec& spec, const ConvShape& shape) {
+  const std::vector<ConvVariant> variants = conv_gemm_variants(shape, spec.gpu);
+  const bool known =
+      std::ranges::any_of(variants, [&](const ConvVariant& v) { return v.name() == spec.variant; });
+  return named_variant(variants, shape.averaged && !known ? std::string_view() : spec.variant);
+}
+
+Estimate conv_gemm_estimate(const NodeSpec& spec, const ConvShape& shape, bool copies) {
+  const ConvVariant variant = chosen_variant(spec, shape);
+  const ConvTile& tile = variant.tile;
+  const int processors = processors_of(spec.gpu);
+  const auto steps = [&](std::int64_t all) {
+    return static_cast<double>(ceil_div(all, tile.splits)) * step_factor(shape, tile);
+  };
+  const std::int64_t blocks =
+      ceil_div(shape.rows(), used_rows(shape, tile)) * ceil_div(shape.out_c, tile.columns) * tile.splits;
+  LaunchTerms terms;
+  terms.steps = steps(shape.most_steps(tile.columns));
+  terms.rounds = static_cast<double>(ceil_div(blocks, processors));
+  terms.blocks = static_cast<double>(blocks) / processors;
+  terms.megabytes = operand_megabytes(spec);
+  terms.shared = tile.splits > 1 ? tile.splits : 0;
+  terms.copies = copies ? 1 : 0;
+  if (copies) terms.again = 2e-6 * static_cast<double>(spec.inputs[0]->bytes());
+  terms.waits = variant.overlap ? 0 : 1;
+  return estimate_of(
+      fmt::format("implicit_gemm {} {}x{}{}", shape.int8 ? "i8" : "f16", tile.rows, tile.columns,
+                  shape.averaged    ? " averaged"
+                  : tile.splits > 1 ? " shared"
+                                    : ""),
+      terms);
+}
+
+std::vector<std::string> names_of(const std::vector<ConvVariant>& variants) {
+  std::vector<std::string> names;
+  for (const ConvVariant& variant : variants) names.push_back(variant.name());
+  return names;
+}
+
+namespace {
+
+ConvStored stored_as(const NodeSpec& spec, const Quantization& y) {
+  if (y.quantized()) return ConvStored::i8;
+  return spec.outputs[0].dtype == DType::f16 ? ConvStored::f16 : ConvStored::f32;
+}
+
+Tensor row_major_weights(const NodeSpec& spec) {
+  return to_layout(spec.constant(1)->view(), Layout::row_major);
+}
+
+std::span<const std::byte> bytes_of(const std::vector<std::int8_t>& packed) {
+  return std::as_bytes(std::span(packed));
+}
+
+}  // namespace
+
+Refusal refuse_qconv_gemm(const NodeSpec& spec) {
+  if (Refusal reason = refuse_groups(layer_as<QConv>(spec.layer).attributes().conv)) return reason;
+  return refuse_grouped_qconv_gemm(spec);
+}
+
+Refusal refuse_grouped_qconv_gemm(const NodeSpec& spec) {
+  const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
+  if (!is_symmetric_i8(a.x) || spec.inputs[0]->dtype != DType::i8) return "x is not i8 with zero point 0";
+  if (a.y.quantized() && !is_symmetric_i8(a.y)) return "y is not i8 with zero point 0";
+  if (spec.has_input(3) && !is_symmetric_i8(a.residual)) return "the residual is not i8 with zero point 0";
+  constexpr std::int64_t kDepth = 2 * kTileDepth;  // offsets are counted for channels padded to a whole step
+  return refuse_grouped_conv_gemm(spec, a.conv, ceil_div(spec.inputs[0]->shape[1], kDepth) * kTileDepth);
+}
+
+ConvShape qconv_gemm_shape(const NodeSpec& spec) {
+  const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
+  const TensorDesc& x = *spec.inputs[0];
+  ConvShape shape = conv_gemm_shape(spec, a.conv, ceil_div(x.shape[1], 16) * 8);
+  if (x.shape[1] % 16 == 8 && is_channels_last(x)) shape.unstored = 4;
+  shape.int8 = true;
+  shape.real_output = !a.y.quantized();
+  shape.averaged = averages(spec);
+  kept_depth(spec, shape).describe(shape);
+  return shape;
+}
+
+double qconv_kept_cost(const NodeSpec& spec) {
+  return refuse_qconv_gemm(spec) ? 1 : kept_cost(qconv_gemm_shape(spec), spec.gpu);
+}
+
+QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, const KeptDepth& depth,
+                                     int channels, int columns)
+    : QConvGemmOperands(
+          spec, shape,
+          bytes_of(pack_qconv_weights(shape, depth, channels,
+                                      row_major_weights(spec).values<std::int8_t>().data(), columns)),
+          columns) {}
+
+QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape,
+                                     std::span<const std::byte> packed, int columns)
+    : weights_(packed.data(), packed.size()) {
+  const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
+  const Tensor weights = row_major_weights(spec);
+  std::vector<std::int32_t> bias = qconv_biases(spec);
+  epilogue_.small = most_of_int8(spec, weights.values<std::int8_t>(), bias).is_small();
+  const auto rows = static_cast<std::size_t>(ceil_div(shape.out_c, columns) * columns);
+  bias = in_packed_order(std::move(bias), rows);
+  bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(std::int32_t));
+  const std::vector<float> multipliers = in_packed_order(requantization_multipliers(a, shape.out_c), rows);
+  multipliers_ = DeviceBuffer(multipliers.data(), multipliers.size() * sizeof(float));
+
+  const StepBounds bounds = output_bounds(a.y, a.conv.activation);
+  epilogue_.low = bounds.low;
+  epilogue_.high = bounds.high;
+  if (a.y.quantized()) epilogue_.whole_bounds = PairBounds::of(bounds);
+  epilogue_.residual_scale = residual_factor(a);
+  epilogue_.stored = stored_as(spec, a.y);
+  table_ = upload_table(follower_table(spec));
+}
+
+void QConvGemmOperands::set(ConvGemmArgs& args) const {
+  args.weights = weights_.data();
+  args.bias = bias_.data();
+  args.multipliers = multipliers_.as<const float>();
+  args.small = epilogue_.small;
+  args.low = epilogue_.low;
+  args.high = epilogue_.high;
+  args.whole_bounds = epilogue_.whole_bounds;
+  args.residual_scale = epilogue_.residual_scale;
+  args.stored = epilogue_.stored;
+  args.table = table_.as<const std::uint8_t>();
+}
+
+}  // namespace pipit::cuda

@@ -1,0 +1,166 @@
+// A node as the implicit-GEMM kernels see it: what the candidates in fp16 and INT8 share.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/cuda/runtime.h"
+#include "engine/plan/kernel.h"
+#include "engine/plan/registry.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/gemm_args.h"
+#include "layers/cuda/epilogue/functions.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/qconv.h"
+
+namespace pipit::cuda {
+
+/// Several groups.
+Refusal refuse_groups(const ConvAttributes& attributes);
+/// What no instance of the kernel handles: other dimensions, groups, operands at run time, outputs and residuals that
+/// are not channels_last, empty tensors, offsets beyond 32 bits. `units`: channels of x as the kernel reads them, in
+/// units of 16 bits.
+Refusal refuse_conv_gemm(const NodeSpec& spec, const ConvAttributes& attributes, std::int64_t units);
+
+/// The same for a kernel that takes lists of blocks: groups are weights that are zero. Not depthwise convolutions.
+Refusal refuse_grouped_conv_gemm(const NodeSpec& spec, const ConvAttributes& attributes, std::int64_t units);
+
+/// The geometry, with in_c = units.
+ConvShape conv_gemm_shape(const NodeSpec& spec, const ConvAttributes& attributes, std::int64_t units);
+
+/// The blocks of k that the spec's constant weights (f32, or i8 where two channels are a unit) keep.
+KeptDepth blocks_with_weights(const NodeSpec& spec, const ConvShape& shape);
+/// The same, or all where leaving the others out would take "implicit_gemm" longer or the shape is averaged.
+KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape);
+/// Kernel::kept_share() of the kernel that would be made.
+double kept_share(const NodeSpec& spec, const ConvShape& shape);
+/// kept_cost() on a GPU.
+double kept_cost(const ConvShape& shape, int gpu);
+/// average_pays() on a GPU.
+bool average_pays(const ConvShape& shape, int gpu);
+
+/// The blocks of every column tile on the GPU; nothing where all are kept: finding those without a list is faster in
+/// short kernels (ResNet-50 at batch 1 took 6 % longer with lists of all blocks).
+class DepthOnGpu {
+ public:
+  DepthOnGpu() = default;
+  DepthOnGpu(const ConvShape& shape, const KeptDepth& depth, int columns);
+  /// Sets what the kernel reads of them.
+  void set(ConvGemmArgs& args) const;
+  std::size_t bytes() const { return blocks_.bytes() + steps_.bytes(); }
+
+ private:
+  DeviceBuffer blocks_;
+  DeviceBuffer steps_;  ///< empty where all tiles have the same number
+  int tile_blocks_ = 0;
+};
+
+/// conv_variants() on the spec's GPU.
+std::vector<ConvVariant> conv_gemm_variants(const ConvShape& shape, int gpu);
+
+/// Of "implicit_gemm" in the spec's variant, or the one that it chooses. copies: x is brought into another form first.
+Estimate conv_gemm_estimate(const NodeSpec& spec, const ConvShape& shape, bool copies);
+
+/// The one that the spec names, or the first. Throws Error when there is none of that name.
+ConvVariant named_variant(const std::vector<ConvVariant>& variants, std::string_view name);
+/// The same of conv_gemm_variants(). What was timed without its average may have no kernel with it: then the first.
+ConvVariant chosen_variant(const NodeSpec& spec, const ConvShape& shape);
+std::vector<std::string> names_of(const std::vector<ConvVariant>& variants);
+
+// What the INT8 candidates share on the host.
+
+constexpr bool is_symmetric_i8(const Quantization& q) {
+  return q.dtype == DType::i8 && q.zero_point == 0;
+}
+
+/// The bounds of an output's value: in steps of its scale, or real where it is not quantized.
+inline StepBounds output_bounds(const Quantization& y, const Clamp& activation) {
+  if (y.quantized()) return step_bounds(y, activation.low, activation.high);
+  return {activation.low, activation.high};
+}
+
+/// What the residual's integers are multiplied by.
+inline float residual_factor(const QConvAttributes& a) {
+  return a.residual.scale / (a.y.quantized() ? a.y.scale : 1.0F);
+}
+
+/// Of every output; zeros where the node has none. It must be a constant.
+inline std::vector<std::int32_t> qconv_biases(const NodeSpec& spec) {
+  std::vector<std::int32_t> bias(static_cast<std::size_t>(spec.outputs[0].shape[1]));
+  if (const Tensor* given = spec.constant(2)) {
+    const auto values = given->values<std::int32_t>();
+    bias.assign(values.begin(), values.end());
+  }
+  return bias;
+}
+
+/// The most that a sum can be in magnitude, and a result in steps of y before it is clamped, whatever x is.
+struct MostOfInt8 {
+  std::int64_t sum = 0;
+  double steps = 0;
+
+  /// Whether the short arithmetic of int8_math.cuh gives the specification's bits.
+  bool is_small() const { return sum < kSmallSum && steps < kMostSteps; }
+};
+
+/// weights [bias.size(), depth] of a QConv; bias: as the kernel adds it.
+inline MostOfInt8 most_of_int8(const NodeSpec& spec, std::span<const std::int8_t> weights,
+                               std::span<const std::int32_t> bias) {
+  constexpr std::int64_t kLargestInput = 128;
+  const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
+  const std::vector<float> multipliers =
+      requantization_multipliers(a, static_cast<std::int64_t>(bias.size()));
+  const double added = spec.has_input(3) ? std::abs(double{residual_factor(a)}) * kLargestInput : 0;
+  const std::size_t depth = weights.size() / bias.size();
+  MostOfInt8 most;
+  for (std::size_t o = 0; o < bias.size(); ++o) {
+    std::int64_t sum = std::abs(static_cast<std::int64_t>(bias[o]));
+    for (const std::int8_t w : weights.subspan(o * depth, depth)) sum += kLargestInput * std::abs(w);
+    most.sum = std::max(most.sum, sum);
+    most.steps = std::max(most.steps, static_cast<double>(sum) * std::abs(double{multipliers[o]}) + added);
+  }
+  return most;
+}
+
+// The constants of a QConv as the implicit-GEMM kernels read them: what their candidates share.
+
+/// What no INT8 instance of the kernels handles: x, residual or an INT8 y other than i8 with zero point 0, and what
+/// refuse_conv_gemm names.
+Refusal refuse_qconv_gemm(const NodeSpec& spec);
+/// The same for a kernel that takes lists of blocks (refuse_grouped_conv_gemm).
+Refusal refuse_grouped_qconv_gemm(const NodeSpec& spec);
+
+/// The convolution as "implicit_gemm" computes it: channels padded to the 16 that are copied at once.
+ConvShape qconv_gemm_shape(const NodeSpec& spec);
+/// What "implicit_gemm" takes, of what it would take if no weight were zero: others multiply zeros. 1 where it refuses.
+double qconv_kept_cost(const NodeSpec& spec);
+
+/// Weights, bias and multipliers on the GPU, in the order of packed_channel, and the follower's table.
+class QConvGemmOperands {
+ public:
+  /// shape: in_c in pairs of bytes, as packed; depth: what is packed; channels: those of x itself; columns of a tile.
+  QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, const KeptDepth& depth, int channels,
+                    int columns);
+  /// The same with weights that are packed otherwise.
+  QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, std::span<const std::byte> packed,
+                    int columns);
+  /// Sets the constants and everything else that the epilogue needs, but for residual and y.
+  void set(ConvGemmArgs& args) const;
+  const void* weights() const { return weights_.data(); }
+  std::size_t bytes() const {
+    return weights_.bytes() + bias_.bytes() + multipliers_.bytes() + table_.bytes();
+  }
+
+ private:
+  DeviceBuffer weights_;
+  DeviceBuffer bias_;
+  DeviceBuffer multipliers_;
+  DeviceBuffer table_;
+  ConvGemmArgs epilogue_;
+};
+
+}  // namespace pipit::cuda

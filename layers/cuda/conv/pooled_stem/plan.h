@@ -1,0 +1,148 @@
+// How "pooled_stem" computes a first convolution and the maximum behind it: which rows whom waits for, and what lies
+// where in shared memory. No CUDA: tested without a GPU.
+//
+// A worker, which is a block of threads, goes through steps of up to two rows of the maximum, image by image. For each
+// step some warps bring the rows of the image that are new into a ring of rows, four channels a pixel; others compute
+// the rows of the convolution that are new into a second ring; and others take the maxima from there. Each may be a
+// step ahead of the next ones. An image of bytes (NormalizeImage) goes through a table on its way into the ring. Where
+// there are two multiprocessors for every row, or more, workers share the rows, and each has a part of the columns. The
+// first rows of the image's ring lie behind its end once more, so that the rows of every window follow each other.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "layers/cuda/conv/chain/unit_layout.h"
+#include "layers/cuda/conv/conv_tile.h"
+#include "layers/cuda/device/host_device.h"
+#include "layers/cuda/epilogue/functions.h"
+
+namespace pipit::cuda {
+
+inline constexpr int kPooledStemTaps = 7;      ///< rows of the window
+inline constexpr int kPooledStemPixels = 8;    ///< of a row of the window, the last ones with weights of zero
+inline constexpr int kPooledStemChannels = 4;  ///< of a pixel, likewise
+inline constexpr int kPooledStemUnits = 4;     ///< of the depth: two rows of the window each
+inline constexpr int kPooledStemGroups = 4;    ///< of four warps that multiply
+inline constexpr int kPooledStemMostShared =
+    225 << 10;  ///< bytes that a block of threads may take on Hopper, but 2 KiB
+
+inline constexpr int kPooledStemTableBytes = kPooledStemChannels * 256 * 4;
+
+/// A convolution of up to four channels to 64, 7 x up to 8, and a 3x3 maximum of stride 2 behind it.
+struct PooledStemShape {
+  int element_bytes = 2;
+  int images = 1, channels = 3, in_h = 0, in_w = 0;
+  int stride_h = 2, stride_w = 2, pad_h = 3, pad_w = 3;
+  int mid_h = 0, mid_w = 0;  ///< of the convolution's output
+  int pool_pad_h = 1, pool_pad_w = 1;
+  int out_h = 0, out_w = 0;
+  bool from_bytes = false;  ///< the image is bytes, and a table says what each is in a channel
+};
+
+/// Rows from `begin` to in front of `end`.
+struct RowRange {
+  int begin = 0, end = 0;
+};
+
+/// Columns that a worker computes.
+struct StemPart {
+  int out_begin = 0, out_columns = 0;  ///< of the maximum
+  int mid_begin = 0;                   ///< of the convolution, as many as every part has
+  int pixel = 0;  ///< the first one of the image in shared memory: a multiple of four, below 0 in the padding
+  int lead = 0;   ///< pixels in front of the first one that a window has
+};
+
+struct PooledStemPlan {
+  PooledStemShape shape;
+  int step_rows = 2;    ///< of the maximum
+  int steps = 1;        ///< of an image
+  int parts = 1;        ///< of the columns, each with workers of its own
+  int out_columns = 0;  ///< of a part, of the maximum; the last one may have fewer
+  int mid_columns = 0;  ///< of a part, of the convolution; neighbours may have some in common
+  int mid_pitch = 0;    ///< of the ring's rows: a multiple of eight, so that all are swizzled alike
+  int pitch = 0;        ///< pixels of a part's row of the image in shared memory, a multiple of four
+  int image_rows = 0, mid_rows = 0;  ///< of the rings
+  int ring = 0, pixels = 0;          ///< offsets in shared memory, in bytes; weights begin at 0
+  int table = 0;                     ///< likewise, with from_bytes: of kPooledStemTableBytes
+  int shared_bytes = 0;
+
+  /// The rows of the convolution that a step's maxima read.
+  PIPIT_HOST_DEVICE RowRange mid_of(int step) const {
+    const int first = step * step_rows;
+    const int last = (first + step_rows < shape.out_h ? first + step_rows : shape.out_h) - 1;
+    const int begin = 2 * first - shape.pool_pad_h, end = 2 * last - shape.pool_pad_h + 3;
+    return {begin > 0 ? begin : 0, end < shape.mid_h ? end : shape.mid_h};
+  }
+  /// The rows of the image, from the first one of padding on, that these rows of the convolution read.
+  PIPIT_HOST_DEVICE RowRange image_of(RowRange mid) const {
+    return {mid.begin * shape.stride_h, (mid.end - 1) * shape.stride_h + kPooledStemTaps};
+  }
+  PIPIT_HOST_DEVICE StemPart part_of(int part) const {
+    const int begin = part * out_columns, left = shape.out_w - begin;
+    const int wanted = 2 * begin - shape.pool_pad_w, last = shape.mid_w - mid_columns;
+    const int mid = wanted < 0 ? 0 : wanted < last ? wanted : last;
+    const int first = mid * shape.stride_w - shape.pad_w;
+    const int lead = first & 3;  // of a negative one, too
+    return {begin, out_columns < left ? out_columns : left, mid, first - lead, lead};
+  }
+  /// Of the image's ring, with those that lie there twice.
+  PIPIT_HOST_DEVICE int stored_rows() const { return image_rows + kPooledStemTaps - 1; }
+  /// Runs of `count` neighbouring pixels, 1 or 4, of those that a row of the image is cut into, that hold a part's.
+  PIPIT_HOST_DEVICE int runs_of(int count) const {
+    const int all = shape.in_w / count, most = pitch / count;
+    return all < most ? all : most;
+  }
+  /// The first of a part's pixels and of the runs that hold them.
+  PIPIT_HOST_DEVICE int first_read(const StemPart& part, int count) const {
+    const int wanted = part.pixel < 0 ? 0 : part.pixel, last = (shape.in_w / count - runs_of(count)) * count;
+    return wanted < last ? wanted : last;
+  }
+  /// What is left of `rows` where those in front of `before` are there already.
+  static PIPIT_HOST_DEVICE RowRange from(RowRange rows, int before) {
+    return {rows.begin > before ? rows.begin : before, rows.end};
+  }
+};
+
+/// workers: blocks that there are at once. The reason where there is no plan.
+std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape& shape, int workers);
+
+/// Weights [64][7][kernel_w][channels] of elements to kPooledStemUnits units (unit_layout.h): of row r of the window
+/// the unit r / 2 has its pixels and their channels from k = r % 2 * 32 on.
+void pack_pooled_stem(const PooledStemShape& shape, int kernel_w, const std::byte* weights, std::byte* to);
+
+// What the candidate "pooled_stem" asks of its kernels.
+
+struct PooledStemArgs {
+  PooledStemPlan plan;
+  const float* x = nullptr;  ///< null: the image is bytes
+  const std::uint8_t* bytes =
+      nullptr;                   ///< of image 0, row 0, pixel 0 what channel 0 of the convolution is made of
+  const float* table = nullptr;  ///< [channels][256]: what the bytes stand for
+  int x_image = 0, x_channel = 0, x_row = 0, x_pixel = 0;  ///< strides of x or bytes in elements
+  ImageScale x_scale;                                      ///< INT8
+  const std::byte* weights = nullptr;                      ///< pack_pooled_stem
+  const std::byte* constants = nullptr;  ///< biases, in INT8 then multipliers: pack_unit_constants
+  std::byte* y = nullptr;                ///< [images, out_h, out_w, 64]
+  PairBounds bounds;
+  int workers = 1;      ///< of every part
+  int least_steps = 0;  ///< of every worker; the first more_steps have one more
+  int more_steps = 0;
+  /// Four neighbouring pixels are read at once: of a channel, which lie together on 16 bytes, or of three channels of
+  /// bytes, on 4.
+  bool runs_of_four = false;
+  Divisor runs;  ///< of a part's row of the image: PooledStemPlan::runs_of
+  Divisor steps, mid_row, mid_ring, image_ring;
+};
+
+/// Lets the kernel use its shared memory on the current GPU.
+cudaError_t prepare_pooled_stem(bool int8, bool from_bytes);
+/// After prepare_pooled_stem: launches only.
+cudaError_t launch_pooled_stem(const PooledStemArgs& args, cudaStream_t stream);
+
+}  // namespace pipit::cuda

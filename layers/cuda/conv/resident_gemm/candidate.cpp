@@ -1,0 +1,408 @@
+#include <fmt/format.h>
+
+#include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/followers.h"
+#include "layers/cuda/conv/gemm_problem.h"
+#include "layers/cuda/conv/resident_gemm/plan.h"
+#include "layers/cuda/conv/tensor_map.h"
+#include "layers/cuda/cost/launch_cost.h"
+#include "layers/cuda/device/gpu_info.h"
+#include "layers/cuda/families.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/qconv.h"
+
+namespace pipit::cuda {
+
+namespace {
+
+constexpr int kChunkBytes = 16;
+constexpr int kMostBox = 256;  // pixels of one copy
+constexpr int kAhead = 4;      // products whose places are read before it is known whether they exist
+
+int pixel_bytes_of(const ConvShape& shape) {
+  return shape.in_c * 2 <= 64 ? 64 : 128;
+}
+
+// Rows of the stream that the positions [first, first + count) read.
+int rows_read(const ConvShape& shape, int in_rows, std::int64_t first, std::int64_t count) {
+  const auto row_of = [&](std::int64_t position) {
+    const std::int64_t image = position / (shape.out_h * shape.out_w);
+    const std::int64_t rest = position % (shape.out_h * shape.out_w);
+    return image * in_rows + rest / shape.out_w * shape.stride_h;
+  };
+  const std::int64_t last = std::min(first + count, shape.rows()) - 1;
+  return static_cast<int>(row_of(last) - row_of(first)) + (shape.kernel_h - 1) * shape.dilation_h + 1;
+}
+
+// The most that so many tiles read together.
+int rows_of_tiles(const ConvShape& shape, int in_rows, int count) {
+  int most = 0;
+  // Behind as many tiles as an image has positions everything repeats itself.
+  const std::int64_t tiles =
+      std::min(ceil_div(shape.rows(), kResidentRows), std::int64_t{shape.out_h} * shape.out_w);
+  for (std::int64_t t = 0; t < tiles; ++t)
+    most = std::max(most, rows_read(shape, in_rows, t * kResidentRows, std::int64_t{count} * kResidentRows));
+  return most;
+}
+
+ResidentPlan plan_of(const ConvShape& shape, const KeptDepth& depth, int columns) {
+  ResidentPlan plan;
+  plan.columns = columns;
+  plan.groups = most_resident_groups(columns);
+  plan.pixel_bytes = pixel_bytes_of(shape);
+  plan.planes = static_cast<int>(ceil_div(shape.in_c * 2, plan.pixel_bytes));
+  plan.box_pixels = (shape.out_w - 1) * shape.stride_w + (shape.kernel_w - 1) * shape.dilation_w + 1;
+  plan.pitch = static_cast<int>(ceil_div(plan.box_pixels, 8)) * 8;
+  plan.in_rows = (shape.out_h - 1) * shape.stride_h + (shape.kernel_h - 1) * shape.dilation_h + 1;
+  plan.steps = depth.most_steps(columns);
+  plan.places = plan.steps * (kTileDepth / 16) + kAhead;
+  const int fixed = plan.steps * columns * kTileDepth * 2 + plan.places * 2 * static_cast<int>(sizeof(int));
+  const int left = kResidentShared - kResidentReserved - 1024 - fixed;  // 1024: to begin at a multiple of it
+  plan.ring_rows = left > 0 ? std::min(left / plan.row_bytes(), kResidentMostRing) : 0;
+  plan.shared_bytes = fixed + plan.ring_rows * plan.row_bytes() + 1024;
+  return plan;
+}
+
+}  // namespace
+
+std::string ResidentPlan::name() const {
+  return fmt::format("{}/{}", columns, groups);
+}
+
+std::optional<std::string> refuse_resident(const ConvShape& shape, const KeptDepth& depth) {
+  if (shape.out_c % 8 != 0) return "outputs must be a multiple of 8";
+  const ResidentPlan narrow = plan_of(shape, depth, 64);
+  if (narrow.box_pixels > kMostBox)
+    return fmt::format("rows of {} pixels; at most {} are copied at once", narrow.box_pixels, kMostBox);
+  // Only the rows and pixels that windows begin at would be needed.
+  if (shape.stride_h > (shape.kernel_h - 1) * shape.dilation_h + 1 ||
+      shape.stride_w > (shape.kernel_w - 1) * shape.dilation_w + 1)
+    return "windows leave out pixels of x";
+  const int rows = rows_of_tiles(shape, narrow.in_rows, 1);
+  if (narrow.steps > kResidentMostSteps || narrow.ring_rows < rows)
+    return fmt::format(
+        "the weights of 64 outputs ({} KiB) and {} rows of x ({} KiB) do not fit into shared memory",
+        narrow.steps * 64 * kTileDepth * 2 >> 10, rows, rows * narrow.row_bytes() >> 10);
+  return std::nullopt;
+}
+
+std::vector<ResidentPlan> resident_plans(const ConvShape& shape, const KeptDepth& depth) {
+  std::vector<ResidentPlan> plans;
+  if (refuse_resident(shape, depth)) return plans;
+  for (const int columns : {128, 64}) {
+    ResidentPlan plan = plan_of(shape, depth, columns);
+    if (columns == 128 && (shape.out_c <= 64 || plan.steps > kResidentMostSteps ||
+                           plan.ring_rows < rows_of_tiles(shape, plan.in_rows, 1)))
+      continue;
+    for (; plan.groups >= 1; --plan.groups) {
+      // From a group's tile to its next lie less than two rounds of the ring: its rows have two barriers.
+      if (rows_of_tiles(shape, plan.in_rows, plan.groups + 1) <= 2 * plan.ring_rows) plans.push_back(plan);
+    }
+  }
+  return plans;
+}
+
+int resident_blocks(const ConvShape& shape, const KeptDepth& depth, int tile, int columns) {
+  if (depth.all()) return static_cast<int>(shape.depth() / block_units(shape));
+  return static_cast<int>(depth.blocks(tile, columns).size());
+}
+
+std::vector<int> resident_places(const ConvShape& shape, const KeptDepth& depth, const ResidentPlan& plan) {
+  const int per_tap = shape.in_c / block_units(shape);
+  const int per_plane = plan.pixel_bytes / kChunkBytes;
+  const auto tiles = static_cast<std::size_t>(ceil_div(shape.out_c, plan.columns));
+  const auto half = static_cast<std::size_t>(plan.places);
+  std::vector<int> all(tiles * half * 2);
+  for (std::size_t tile = 0; tile < tiles; ++tile) {
+    std::size_t i = 0;
+    for (const int block : depth.blocks(static_cast<int>(tile), plan.columns)) {
+      const int down = block / per_tap / shape.kernel_w * shape.dilation_h;
+      const int right = block / per_tap % shape.kernel_w * shape.dilation_w;
+      const int chunk = block % per_tap;
+      all[(tile * 2 + i % 2) * half + i / 2] = down * plan.row_bytes() +
+                                               chunk / per_plane * plan.plane_bytes() +
+                                               right * plan.pixel_bytes + chunk % per_plane * kChunkBytes;
+      ++i;
+    }
+  }
+  return all;
+}
+
+bool places_are_paired(const ResidentPlan& plan, const std::vector<int>& places) {
+  for (std::size_t half = 0; half < places.size(); half += static_cast<std::size_t>(plan.places)) {
+    for (std::size_t i = half; i + 1 < half + static_cast<std::size_t>(plan.places); i += 2) {
+      const bool filler = places[i] == 0 && places[i + 1] == 0;
+      if (!filler && (places[i] % 64 >= 32 || places[i + 1] != places[i] + 32)) return false;
+    }
+  }
+  return true;
+}
+
+namespace {}  // namespace
+
+Refusal refuse_resident_gemm(const NodeSpec& spec, const ConvShape& shape) {
+  if (!is_channels_last(*spec.inputs[0])) return "x must be channels_last";
+  if (!has_hopper_kernels()) return "only Hopper's GPUs are handled";
+  return refuse_resident(shape, blocks_with_weights(spec, shape));
+}
+
+std::vector<ResidentWay> resident_ways(const NodeSpec& spec, const ConvShape& shape) {
+  std::vector<ResidentWay> ways;
+  for (const ResidentPlan& plan : resident_plans(shape, blocks_with_weights(spec, shape))) {
+    // A group alone was never faster than two.
+    if (ways.empty() || plan.groups > 1) ways.push_back({plan, true});
+    if (ways.size() == 1) ways.push_back({plan, false});
+  }
+  return ways;
+}
+
+std::vector<std::string> resident_variants(const NodeSpec& spec, const ConvShape& shape) {
+  std::vector<std::string> names;
+  for (const ResidentWay& way : resident_ways(spec, shape)) names.push_back(way.name());
+  return names;
+}
+
+ResidentWay resident_way(const NodeSpec& spec, const ConvShape& shape) {
+  const std::vector<ResidentWay> ways = resident_ways(spec, shape);
+  if (spec.variant.empty()) return ways.front();
+  for (const ResidentWay& way : ways) {
+    if (way.name() == spec.variant) return way;
+  }
+  fail("there is no variant '{}'", spec.variant);
+}
+
+double resident_kept_share(const NodeSpec& spec, const ConvShape& shape) {
+  return blocks_with_weights(spec, shape).share(resident_way(spec, shape).plan.columns);
+}
+
+Estimate resident_estimate(const NodeSpec& spec, const ConvShape& shape) {
+  const ResidentWay way = resident_way(spec, shape);
+  const int processors = processors_of(spec.gpu);
+  const std::int64_t tiles = ceil_div(shape.rows(), kResidentRows),
+                     column_tiles = ceil_div(shape.out_c, way.plan.columns);
+  const std::int64_t workers = std::clamp<std::int64_t>(processors / column_tiles, 1, tiles);
+  LaunchTerms terms;
+  terms.steps = way.plan.steps;
+  terms.rounds = static_cast<double>(ceil_div(tiles, workers) * ceil_div(column_tiles, processors));
+  terms.blocks = static_cast<double>(tiles * column_tiles) / processors;
+  terms.megabytes = operand_megabytes(spec);
+  terms.again = 1e-6 * static_cast<double>(spec.inputs[0]->bytes()) * static_cast<double>(column_tiles - 1);
+  terms.waits = way.overlap ? 0 : 1;
+  return estimate_of(fmt::format("resident_gemm {} {}", shape.int8 ? "i8" : "f16", way.plan.name()), terms);
+}
+
+ResidentProblem::ResidentProblem(const NodeSpec& spec, const ConvShape& shape)
+    : shape_(shape), depth_(blocks_with_weights(spec, shape)), way_(resident_way(spec, shape)) {
+  const ResidentPlan& plan = way_.plan;
+  const std::vector<int> places = resident_places(shape, depth_, plan);
+  places_ = DeviceBuffer(places.data(), places.size() * sizeof(int));
+  paired_ = places_are_paired(plan, places);
+  std::vector<int> blocks;
+  for (int tile = 0; tile * plan.columns < shape.out_c; ++tile)
+    blocks.push_back(resident_blocks(shape, depth_, tile, plan.columns));
+  blocks_ = blocks[0];
+  if (std::any_of(blocks.begin(), blocks.end(), [&](int b) { return b != blocks_; }))
+    tile_blocks_ = DeviceBuffer(blocks.data(), blocks.size() * sizeof(int));
+  const std::int64_t tiles = ceil_div(shape.rows(), kResidentRows);
+  const auto column_tiles = static_cast<std::int64_t>(blocks.size());
+  workers_ = static_cast<int>(std::clamp<std::int64_t>(processors_of(spec.gpu) / column_tiles, 1, tiles));
+}
+
+ResidentArgs ResidentProblem::args() const {
+  const ResidentPlan& plan = way_.plan;
+  ResidentArgs args;
+  args.conv = conv_gemm_args(shape_, depth_, {kResidentRows, plan.columns, 1});
+  args.conv.overlap = way_.overlap;
+  args.plan = plan;
+  args.places = places_.as<const int>();
+  args.tile_blocks = tile_blocks_.as<const int>();
+  args.blocks = blocks_;
+  args.paired = paired_;
+  const auto tiles = static_cast<int>(ceil_div(shape_.rows(), kResidentRows));
+  args.workers = workers_;
+  args.least_tiles = tiles / workers_;
+  args.more_tiles = tiles % workers_;
+  args.ring = Divisor(plan.ring_rows);
+  args.barriers = Divisor(2 * plan.ring_rows);
+  return args;
+}
+
+CUtensorMap ResidentProblem::weights_map(const void* weights) const {
+  const ResidentPlan& plan = way_.plan;
+  constexpr int kStepBytes = kTileDepth * 2;
+  return matrix_map(weights, std::int64_t{plan.steps} * kStepBytes,
+                    ceil_div(shape_.out_c, plan.columns) * plan.columns, kStepBytes, plan.columns);
+}
+
+CUtensorMap ResidentProblem::x_map(const void* x) const {
+  return row_map(x, shape_, way_.plan.pixel_bytes, way_.plan.box_pixels);
+}
+
+}  // namespace pipit::cuda
+
+namespace pipit {
+
+// Candidate "resident_gemm" of Conv: fp16 convolutions on Hopper whose weights fit into shared memory
+// (conv_resident.cu).
+
+namespace {
+
+using cuda::ConvShape;
+using cuda::DeviceBuffer;
+using cuda::ResidentArgs;
+
+const ConvAttributes& attributes_of(const NodeSpec& spec) {
+  return layer_as<Conv>(spec.layer).attributes();
+}
+
+ConvShape shape_of(const NodeSpec& spec) {
+  return cuda::conv_gemm_shape(spec, attributes_of(spec), spec.inputs[0]->shape[1]);
+}
+
+Refusal refuse(const NodeSpec& spec) {
+  const TensorDesc& x = *spec.inputs[0];
+  if (spec.precision != Precision::fp16 || x.dtype != DType::f16 || spec.outputs[0].dtype != DType::f16)
+    return "only fp16 is handled";
+  if (spec.has_input(3) && spec.inputs[3]->dtype != DType::f16) return "the residual must be f16";
+  if (Refusal reason = cuda::refuse_conv_gemm(spec, attributes_of(spec), x.shape[1])) return reason;
+  if (x.shape[1] % 8 != 0) return "channels must be a multiple of 8";
+  return cuda::refuse_resident_gemm(spec, shape_of(spec));
+}
+
+class ResidentGemm final : public Kernel {
+ public:
+  explicit ResidentGemm(const NodeSpec& spec)
+      : shape_(shape_of(spec)), problem_(spec, shape_), args_(problem_.args()) {
+    const int columns = problem_.way().plan.columns;
+    const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
+    const std::vector<Half> packed = cuda::pack_conv_weights_by_lane(shape_, problem_.depth(), shape_.in_c,
+                                                                     weights.values<float>().data(), columns);
+    weights_ = DeviceBuffer(packed.data(), packed.size() * sizeof(Half));
+    std::vector<float> bias(static_cast<std::size_t>(shape_.out_c));
+    if (const Tensor* given = spec.constant(2))
+      std::copy_n(given->values<float>().data(), bias.size(), bias.begin());
+    bias = cuda::in_packed_order(std::move(bias), static_cast<std::size_t>(args_.conv.column_tiles) *
+                                                      static_cast<std::size_t>(columns));
+    bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
+    args_.weights = problem_.weights_map(weights_.data());
+    args_.conv.bias = bias_.data();
+    args_.conv.low = attributes_of(spec).activation.low;
+    args_.conv.high = attributes_of(spec).activation.high;
+    args_.conv.function = cuda::follower_function(spec);
+    PIPIT_CUDA(cuda::prepare_resident_gemm(args_));
+    problem_.x_map(
+        weights_.data());  // throws what is wrong with the geometry, if anything, before the first run
+  }
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  double kept_share() const override { return problem_.kept_share(); }
+  std::size_t packed_bytes() const override {
+    return weights_.bytes() + bias_.bytes() + problem_.packed_bytes();
+  }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    ResidentArgs args = args_;
+    args.x = problem_.x_map(inputs[0].data);
+    args.conv.residual = optional_data<Half>(inputs, 3);
+    args.conv.y = outputs[0].data;
+    PIPIT_CUDA(cuda::launch_resident_gemm(args, static_cast<cudaStream_t>(context.stream)));
+  }
+
+ private:
+  ConvShape shape_;
+  cuda::ResidentProblem problem_;
+  ResidentArgs args_;
+  DeviceBuffer weights_;
+  DeviceBuffer bias_;
+};
+
+}  // namespace
+
+void register_cuda_conv_resident(Registry& registry) {
+  Candidate candidate{"resident_gemm", refuse,
+                      [](const NodeSpec& spec) { return std::make_unique<ResidentGemm>(spec); },
+                      [](const NodeSpec& spec) { return cuda::resident_variants(spec, shape_of(spec)); }};
+  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse(spec)) return std::nullopt;
+    return cuda::resident_estimate(spec, shape_of(spec));
+  };
+  candidate.kept_share = [](const NodeSpec& spec) { return cuda::resident_kept_share(spec, shape_of(spec)); };
+  candidate.fusions.epilogue = cuda::fuses_function;
+  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+// Candidate "resident_gemm" of QConv: INT8 convolutions on Hopper whose weights fit into shared memory
+// (qconv_resident.cu).
+
+namespace {
+
+using cuda::ConvShape;
+using cuda::ResidentArgs;
+
+// in_c in pairs of bytes.
+ConvShape shape_of_int8(const NodeSpec& spec) {
+  ConvShape shape = cuda::conv_gemm_shape(spec, layer_as<QConv>(spec.layer).attributes().conv,
+                                          spec.inputs[0]->shape[1] / 2);
+  shape.int8 = true;
+  return shape;
+}
+
+Refusal refuse_int8(const NodeSpec& spec) {
+  if (Refusal reason = cuda::refuse_qconv_gemm(spec)) return reason;
+  if (spec.outputs[0].dtype != DType::i8) return "y must be i8";
+  if (spec.inputs[0]->shape[1] % 16 != 0) return "channels must be a multiple of 16";
+  return cuda::refuse_resident_gemm(spec, shape_of_int8(spec));
+}
+
+class QResidentGemm final : public Kernel {
+ public:
+  explicit QResidentGemm(const NodeSpec& spec)
+      : shape_(shape_of_int8(spec)),
+        problem_(spec, shape_),
+        operands_(spec, shape_, problem_.depth(), shape_.in_c * 2, problem_.way().plan.columns),
+        args_(problem_.args()) {
+    operands_.set(args_.conv);
+    args_.weights = problem_.weights_map(operands_.weights());
+    PIPIT_CUDA(cuda::prepare_qresident_gemm(args_));
+    problem_.x_map(
+        operands_.weights());  // throws what is wrong with the geometry, if anything, before the first run
+  }
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  double kept_share() const override { return problem_.kept_share(); }
+  std::size_t packed_bytes() const override { return operands_.bytes() + problem_.packed_bytes(); }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    ResidentArgs args = args_;
+    args.x = problem_.x_map(inputs[0].data);
+    args.conv.residual = optional_data<std::int8_t>(inputs, 3);
+    args.conv.y = outputs[0].data;
+    PIPIT_CUDA(cuda::launch_qresident_gemm(args, static_cast<cudaStream_t>(context.stream)));
+  }
+
+ private:
+  ConvShape shape_;
+  cuda::ResidentProblem problem_;
+  cuda::QConvGemmOperands operands_;
+  ResidentArgs args_;
+};
+
+}  // namespace
+
+void register_cuda_qconv_resident(Registry& registry) {
+  Candidate candidate{
+      "resident_gemm", refuse_int8,
+      [](const NodeSpec& spec) { return std::make_unique<QResidentGemm>(spec); },
+      [](const NodeSpec& spec) { return cuda::resident_variants(spec, shape_of_int8(spec)); }};
+  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse_int8(spec)) return std::nullopt;
+    return cuda::resident_estimate(spec, shape_of_int8(spec));
+  };
+  candidate.kept_share = [](const NodeSpec& spec) {
+    return cuda::resident_kept_share(spec, shape_of_int8(spec));
+  };
+  candidate.fusions.epilogue = cuda::fuses_table;
+  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+}  // namespace pipit

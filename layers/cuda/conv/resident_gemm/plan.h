@@ -1,0 +1,143 @@
+// How "resident_gemm" lays a convolution out: which weights a block holds, how its part of x passes through shared
+// memory, and where the products find their operands. Plain C++, so that it is tested without a GPU.
+//
+// A block computes a range of output positions, kResidentRows at a time, for the outputs of one column tile. It holds
+// their weights for as long as it lives. Of x it holds a ring of rows: row i of its stream is row i mod (rows of an
+// image) of an image with its padding, images one behind the other. Every row is copied once, for all taps.
+#pragma once
+
+#include <cuda.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/cuda/runtime.h"
+#include "engine/plan/registry.h"
+#include "layers/cuda/conv/conv_tile.h"
+#include "layers/cuda/conv/gemm_args.h"
+
+namespace pipit::cuda {
+
+inline constexpr int kResidentRows = 64;  ///< output positions that one group of four warps computes at once
+inline constexpr int kResidentMostRing = 48;  ///< rows of x in shared memory
+inline constexpr int kResidentMostSteps = 32;
+inline constexpr int kResidentShared = 227 << 10;  ///< bytes that one block of a Hopper GPU may take
+/// Of them for what is not weights, x or places: biases, multipliers, a table, barriers.
+inline constexpr int kResidentReserved = 3 << 10;
+
+/// Groups of four warps that a block may have; more registers than that leaves are not needed.
+constexpr int most_resident_groups(int columns) {
+  return columns == 128 ? 3 : 4;
+}
+
+struct ResidentPlan {
+  int columns = 128;    ///< outputs of a block: 128 or 64
+  int groups = 2;       ///< of four warps that share the positions of a block
+  int pixel_bytes = 0;  ///< of a pixel in one plane: 128 or 64, swizzled in chunks of 16 bytes
+  int planes = 1;       ///< that a pixel's channels take
+  int box_pixels = 0;   ///< of a row of x as copied, its padding included
+  int pitch = 0;    ///< pixels from row to row: box_pixels, rounded up so that the swizzle's pattern stays
+  int in_rows = 0;  ///< rows of an image as copied, its padding included
+  int ring_rows = 0;
+  int steps = 0;   ///< of kTileDepth units, of the column tile that has the most
+  int places = 0;  ///< of one half of every product, of a column tile: resident_places
+  int shared_bytes = 0;
+
+  PIPIT_HOST_DEVICE int plane_bytes() const { return pitch * pixel_bytes; }  ///< of a row
+  PIPIT_HOST_DEVICE int row_bytes() const { return planes * plane_bytes(); }
+  std::string name() const;  ///< "128/3"
+};
+
+/// Why there is no plan; nothing where resident_plans is not empty.
+std::optional<std::string> refuse_resident(const ConvShape& shape, const KeptDepth& depth);
+/// The plans that there are for a shape (in_c in units, as in memory), the one that is likely to be fastest first.
+std::vector<ResidentPlan> resident_plans(const ConvShape& shape, const KeptDepth& depth);
+
+/// Blocks of k, of eight units, that a column tile multiplies. Two of them are a product.
+int resident_blocks(const ConvShape& shape, const KeptDepth& depth, int tile, int columns);
+/// Where they lie, in bytes from a position's first pixel: for every column tile first those of the first half of every
+/// product, then those of the second, plan.places of each. What fills them up may be read and is not multiplied.
+std::vector<int> resident_places(const ConvShape& shape, const KeptDepth& depth, const ResidentPlan& plan);
+
+/// Whether the places of every other product are those of the one before + 32, within 64 bytes: they then need not be
+/// looked up. So it is where nothing is left out and channels are a multiple of 64 bytes.
+bool places_are_paired(const ResidentPlan& plan, const std::vector<int>& places);
+
+// What the candidates "resident_gemm" (conv_resident.cpp, qconv_resident.cpp) ask of their kernels (conv_resident.cu,
+// qconv_resident.cu).
+
+struct ResidentArgs {
+  ConvGemmArgs conv;  ///< without x and weights; of its depth nothing counts
+  CUtensorMap x{};    ///< row_map of x
+  CUtensorMap weights{};
+  ResidentPlan plan;
+  const int* places = nullptr;  ///< resident_places
+  const int* tile_blocks =
+      nullptr;  ///< resident_blocks of every column tile, or null where all have `blocks`
+  int blocks = 0;
+  bool paired = false;  ///< places_are_paired
+  int workers = 1;      ///< blocks that share the tiles of one column tile
+  int least_tiles = 0;  ///< of kResidentRows positions, for every worker; the first more_tiles have one more
+  int more_tiles = 0;
+  Divisor ring, barriers;  ///< plan.ring_rows, and twice that
+};
+
+/// Lets the kernel use its shared memory on the current GPU; of args only the plan and whether there is a function
+/// or, in INT8, a table count.
+cudaError_t prepare_resident_gemm(const ResidentArgs& args);
+/// After prepare_resident_gemm: launches only.
+cudaError_t launch_resident_gemm(const ResidentArgs& args, cudaStream_t stream);
+/// The same in INT8.
+cudaError_t prepare_qresident_gemm(const ResidentArgs& args);
+cudaError_t launch_qresident_gemm(const ResidentArgs& args, cudaStream_t stream);
+
+// A node as "resident_gemm" computes it: what the candidates in fp16 and INT8 share.
+
+/// A plan and whether its launch overlaps with the kernel in front.
+struct ResidentWay {
+  ResidentPlan plan;
+  bool overlap = true;
+  std::string name() const { return plan.name() + (overlap ? "+overlap" : ""); }
+};
+
+/// What no instance handles, beside what refuse_conv_gemm names.
+Refusal refuse_resident_gemm(const NodeSpec& spec, const ConvShape& shape);
+/// The ways to run it, the likely best first.
+std::vector<ResidentWay> resident_ways(const NodeSpec& spec, const ConvShape& shape);
+std::vector<std::string> resident_variants(const NodeSpec& spec, const ConvShape& shape);
+/// The one that the spec names, or the first. Throws Error when there is none of that name.
+ResidentWay resident_way(const NodeSpec& spec, const ConvShape& shape);
+/// Kernel::kept_share() of the kernel that would be made.
+double resident_kept_share(const NodeSpec& spec, const ConvShape& shape);
+/// Of "resident_gemm" in the spec's variant, or the one that it chooses.
+Estimate resident_estimate(const NodeSpec& spec, const ConvShape& shape);
+
+/// What the kernel needs beside weights and the epilogue's operands, for as long as this lives.
+class ResidentProblem {
+ public:
+  ResidentProblem(const NodeSpec& spec, const ConvShape& shape);
+  const ResidentWay& way() const { return way_; }
+  const KeptDepth& depth() const { return depth_; }
+  double kept_share() const { return depth_.share(way_.plan.columns); }
+  /// Of its own on the GPU.
+  std::size_t packed_bytes() const { return places_.bytes() + tile_blocks_.bytes(); }
+  /// All but weights and what the epilogue reads.
+  ResidentArgs args() const;
+  /// Packed weights on the GPU, as the kernel reads them.
+  CUtensorMap weights_map(const void* weights) const;
+  CUtensorMap x_map(const void* x) const;
+
+ private:
+  ConvShape shape_;
+  KeptDepth depth_;
+  ResidentWay way_;
+  DeviceBuffer places_;
+  DeviceBuffer tile_blocks_;
+  bool paired_ = false;
+  int blocks_ = 0;
+  int workers_ = 1;
+};
+
+}  // namespace pipit::cuda

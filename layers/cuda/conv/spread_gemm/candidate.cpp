@@ -1,0 +1,220 @@
+#include <fmt/format.h>
+
+#include "engine/cuda/runtime.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/followers.h"
+#include "layers/cuda/conv/gemm_problem.h"
+#include "layers/cuda/conv/spread_gemm/problem.h"
+#include "layers/cuda/cost/launch_cost.h"
+#include "layers/cuda/device/gpu_info.h"
+#include "layers/cuda/families.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/qconv.h"
+
+namespace pipit::cuda {
+
+namespace {}  // namespace
+
+Refusal refuse_spread_gemm(const NodeSpec& spec, const ConvShape& shape) {
+  if (!is_channels_last(*spec.inputs[0])) return "x must be channels_last";
+  if (!has_hopper_kernels()) return "only Hopper's GPUs are handled";
+  return refuse_spread(shape);
+}
+
+std::vector<std::string> spread_variants(const NodeSpec& spec, const ConvShape& shape) {
+  std::vector<std::string> names;
+  for (const SpreadPlan& plan : spread_plans(shape, processors_of(spec.gpu))) names.push_back(plan.name());
+  return names;
+}
+
+SpreadPlan spread_plan(const NodeSpec& spec, const ConvShape& shape) {
+  const std::vector<SpreadPlan> plans = spread_plans(shape, processors_of(spec.gpu));
+  if (spec.variant.empty()) return plans.front();
+  for (const SpreadPlan& plan : plans) {
+    if (plan.name() == spec.variant) return plan;
+  }
+  fail("there is no variant '{}'", spec.variant);
+}
+
+Estimate spread_estimate(const NodeSpec& spec, const ConvShape& shape) {
+  const SpreadPlan plan = spread_plan(spec, shape);
+  const int processors = processors_of(spec.gpu);
+  const std::int64_t blocks =
+      ceil_div(shape.rows(), kSpreadRows) * ceil_div(shape.out_c, kSpreadColumns) * plan.slices;
+  LaunchTerms terms;
+  terms.steps = plan.steps_of_group();
+  terms.rounds = static_cast<double>(ceil_div(blocks, processors));
+  terms.blocks = static_cast<double>(blocks) / processors;
+  terms.megabytes = operand_megabytes(spec);
+  terms.shared = plan.slices > 1 ? plan.slices : 0;
+  return estimate_of(
+      fmt::format("spread_gemm {}{}", shape.int8 ? "i8" : "f16", plan.slices > 1 ? " shared" : ""), terms);
+}
+
+SpreadConstants::SpreadConstants(const NodeSpec& spec, const ConvShape& shape, const SpreadPlan& plan)
+    : activation_(layer_as<Conv>(spec.layer).attributes().activation) {
+  const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
+  std::vector<Half> halves;
+  for (const float w : weights.values<float>()) halves.push_back(to_half(w));
+  const std::vector<std::byte> packed =
+      pack_spread(shape, plan, sizeof(Half), std::as_bytes(std::span(halves)).data());
+  weights_ = DeviceBuffer(packed.data(), packed.size());
+  std::vector<float> bias(static_cast<std::size_t>(ceil_div(shape.out_c, kSpreadColumns) * kSpreadColumns));
+  if (const Tensor* given = spec.constant(2))
+    std::copy_n(given->values<float>().data(), shape.out_c, bias.begin());
+  bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
+}
+
+void SpreadConstants::set(ConvGemmArgs& args) const {
+  args.weights = weights_.data();
+  args.bias = bias_.data();
+  args.low = activation_.low, args.high = activation_.high;
+}
+
+}  // namespace pipit::cuda
+
+namespace pipit {
+
+// Candidate "spread_gemm" of Conv: fp16 convolutions of few positions on Hopper (conv_spread.cu).
+
+namespace {
+
+using cuda::ConvShape;
+using cuda::SpreadArgs;
+
+const ConvAttributes& attributes_of(const NodeSpec& spec) {
+  return layer_as<Conv>(spec.layer).attributes();
+}
+
+ConvShape shape_of(const NodeSpec& spec) {
+  return cuda::conv_gemm_shape(spec, attributes_of(spec), spec.inputs[0]->shape[1]);
+}
+
+Refusal refuse(const NodeSpec& spec) {
+  const TensorDesc& x = *spec.inputs[0];
+  if (spec.precision != Precision::fp16 || x.dtype != DType::f16 || spec.outputs[0].dtype != DType::f16)
+    return "only fp16 is handled";
+  if (spec.has_input(3) && spec.inputs[3]->dtype != DType::f16) return "the residual must be f16";
+  if (Refusal reason = cuda::refuse_conv_gemm(spec, attributes_of(spec), x.shape[1])) return reason;
+  return cuda::refuse_spread_gemm(spec, shape_of(spec));
+}
+
+class SpreadGemm final : public Kernel {
+ public:
+  explicit SpreadGemm(const NodeSpec& spec) : SpreadGemm(spec, shape_of(spec)) {}
+  bool orders_prior_writes() const override { return true; }
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::size_t packed_bytes() const override { return constants_.bytes(); }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    SpreadArgs args = args_;
+    args.conv.x = inputs[0].data;
+    args.x_is_settled = context.is_settled(0);
+    args.conv.residual = optional_data<Half>(inputs, 3);
+    args.conv.y = outputs[0].data;
+    PIPIT_CUDA(cuda::launch_spread_gemm(args, static_cast<cudaStream_t>(context.stream)));
+  }
+
+ private:
+  SpreadGemm(const NodeSpec& spec, const ConvShape& shape)
+      : args_(cuda::spread_args(shape, cuda::spread_plan(spec, shape))), constants_(spec, shape, args_.plan) {
+    constants_.set(args_.conv);
+    args_.conv.function = cuda::follower_function(spec);
+    PIPIT_CUDA(cuda::prepare_spread_gemm(args_));
+  }
+
+  SpreadArgs args_;
+  cuda::SpreadConstants constants_;
+};
+
+}  // namespace
+
+void register_cuda_conv_spread(Registry& registry) {
+  Candidate candidate{"spread_gemm", refuse,
+                      [](const NodeSpec& spec) { return std::make_unique<SpreadGemm>(spec); },
+                      [](const NodeSpec& spec) { return cuda::spread_variants(spec, shape_of(spec)); }};
+  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse(spec)) return std::nullopt;
+    return cuda::spread_estimate(spec, shape_of(spec));
+  };
+  candidate.fusions.epilogue = cuda::fuses_function;
+  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+// Candidate "spread_gemm" of QConv: INT8 convolutions of few positions on Hopper (qconv_spread.cu).
+
+namespace {
+
+using cuda::ConvShape;
+using cuda::SpreadArgs;
+
+// in_c in pairs of bytes.
+ConvShape shape_of_int8(const NodeSpec& spec) {
+  const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
+  ConvShape shape = cuda::conv_gemm_shape(spec, a.conv, spec.inputs[0]->shape[1] / 2);
+  shape.int8 = true;
+  shape.real_output = !a.y.quantized();
+  return shape;
+}
+
+Refusal refuse_int8(const NodeSpec& spec) {
+  if (Refusal reason = cuda::refuse_qconv_gemm(spec)) return reason;
+  if (spec.inputs[0]->shape[1] % 16 != 0) return "channels must be a multiple of 16";
+  return cuda::refuse_spread_gemm(spec, shape_of_int8(spec));
+}
+
+class QSpreadGemm final : public Kernel {
+ public:
+  explicit QSpreadGemm(const NodeSpec& spec) : QSpreadGemm(spec, shape_of_int8(spec)) {}
+  bool orders_prior_writes() const override { return true; }
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::size_t packed_bytes() const override { return operands_.bytes(); }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    SpreadArgs args = args_;
+    args.conv.x = inputs[0].data;
+    args.x_is_settled = context.is_settled(0);
+    args.conv.residual = optional_data<std::int8_t>(inputs, 3);
+    args.conv.y = outputs[0].data;
+    PIPIT_CUDA(cuda::launch_spread_gemm(args, static_cast<cudaStream_t>(context.stream)));
+  }
+
+ private:
+  QSpreadGemm(const NodeSpec& spec, const ConvShape& shape)
+      : args_(cuda::spread_args(shape, cuda::spread_plan(spec, shape))),
+        operands_(cuda::spread_operands(spec, shape, args_.plan)) {
+    operands_.set(args_.conv);
+    PIPIT_CUDA(cuda::prepare_spread_gemm(args_));
+  }
+
+  SpreadArgs args_;
+  cuda::QConvGemmOperands operands_;
+};
+
+}  // namespace
+
+namespace cuda {
+
+QConvGemmOperands spread_operands(const NodeSpec& spec, const ConvShape& shape, const SpreadPlan& plan) {
+  const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
+  return {spec, shape, pack_spread(shape, plan, 1, std::as_bytes(weights.values<std::int8_t>()).data()),
+          kSpreadColumns};
+}
+
+}  // namespace cuda
+
+void register_cuda_qconv_spread(Registry& registry) {
+  Candidate candidate{"spread_gemm", refuse_int8,
+                      [](const NodeSpec& spec) { return std::make_unique<QSpreadGemm>(spec); },
+                      [](const NodeSpec& spec) { return cuda::spread_variants(spec, shape_of_int8(spec)); }};
+  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse_int8(spec)) return std::nullopt;
+    return cuda::spread_estimate(spec, shape_of_int8(spec));
+  };
+  candidate.fusions.epilogue = cuda::fuses_table;
+  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+}  // namespace pipit

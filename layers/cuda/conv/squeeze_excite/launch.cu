@@ -1,0 +1,29 @@
+// Kernels of the candidate "squeeze_excite" and their launch.
+#include "layers/cuda/conv/squeeze_excite/kernel.cuh"
+#include "layers/cuda/device/launch.cuh"
+
+namespace pipit::cuda {
+
+namespace {
+
+const void* function_of(int element_bytes) {
+  return element_bytes == 1 ? reinterpret_cast<const void*>(&run_squeeze_excite<SqueezeInt8>)
+                            : reinterpret_cast<const void*>(&run_squeeze_excite<SqueezeHalf>);
+}
+
+}  // namespace
+
+cudaError_t prepare_squeeze_excite(int element_bytes) {
+  return allow_shared(function_of(element_bytes), kSqueezeShared);
+}
+
+cudaError_t launch_squeeze_excite(const SqueezeArgs& args, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(args.plan.blocks);
+  LaunchShape shape{dim3(static_cast<unsigned>(args.plan.shape.images) * blocks), dim3(kSqueezeThreads)};
+  shape.shared_bytes = static_cast<std::size_t>(args.plan.shared_bytes);
+  shape.overlap = true;
+  shape.cluster = dim3(blocks);
+  return launch_kernel(function_of(args.plan.shape.element_bytes), shape, stream, args);
+}
+
+}  // namespace pipit::cuda

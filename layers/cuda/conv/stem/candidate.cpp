@@ -1,0 +1,320 @@
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "engine/cuda/runtime.h"
+#include "layers/common/layer_kernel.h"
+#include "layers/cuda/conv/followers.h"
+#include "layers/cuda/conv/gemm_args.h"
+#include "layers/cuda/conv/gemm_problem.h"
+#include "layers/cuda/conv/stem/plan.h"
+#include "layers/cuda/conv/stem/problem.h"
+#include "layers/cuda/cost/launch_cost.h"
+#include "layers/cuda/device/gpu_info.h"
+#include "layers/cuda/families.h"
+#include "layers/ops/conv.h"
+#include "layers/ops/qconv.h"
+
+namespace pipit::cuda {
+
+namespace {
+
+struct Way {
+  StemTile tile;
+  bool overlap = false;
+  std::string name() const { return tile.name() + (overlap ? "+overlap" : ""); }
+};
+
+ConvShape shape_of(const NodeSpec& spec, const ConvAttributes& attributes) {
+  ConvShape shape = conv_gemm_shape(spec, attributes, spec.inputs[0]->shape[1]);
+  shape.int8 = spec.inputs[1]->dtype == DType::i8;
+  return shape;
+}
+
+// First the one to choose by rule.
+std::vector<Way> ways_of(const ConvShape& shape, int gpu) {
+  constexpr std::size_t kWorthTiming = 3;
+  int processors = 0;
+  PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu));
+  std::vector<Way> ways;
+  for (const StemTile& tile : stem_tiles(shape, processors)) {
+    ways.push_back(
+        {tile, true});  // an early start was faster on an H200, but for a few launches of one round
+    if (ways.size() == kWorthTiming) break;
+  }
+  if (!ways.empty()) ways.push_back({ways.front().tile, false});
+  return ways;
+}
+
+// Bytes that are copied at once: x's channels must lie next to each other and fill their units.
+int copied_bytes(const StemArgs& args, std::int64_t element) {
+  const std::int64_t pixel = args.shape.in_c * element;
+  if (args.x_f32 || args.units.group > 1 || (args.x_channel != 1 && args.shape.in_c > 1) ||
+      pixel != std::int64_t{args.units.per_pixel} * args.units.unit_bytes)
+    return 0;
+  for (const int bytes : {16, 8, 4}) {
+    const auto fits = [&](std::int64_t elements) { return elements * element % bytes == 0; };
+    if (pixel % bytes == 0 && args.pitch * args.units.unit_bytes % bytes == 0 && fits(args.x_pixel) &&
+        fits(args.x_row) && fits(args.x_image))
+      return bytes;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Refusal refuse_stem_problem(const NodeSpec& spec, const ConvAttributes& attributes) {
+  const TensorDesc& x = *spec.inputs[0];
+  const TensorDesc& y = spec.outputs[0];
+  const Window& w = attributes.window;
+  if (w.rank != 2) return "only two spatial dimensions are handled";
+  if (attributes.groups != 1) return fmt::format("{} groups; only 1 is handled", attributes.groups);
+  const int most = x.dtype == DType::f32 ? kStemNarrow : kStemMaxChannels;
+  if (x.shape[1] > most)
+    return fmt::format("{} channels{}; at most {} are handled", x.shape[1],
+                       x.dtype == DType::f32 ? " of f32" : "", most);
+  if (spec.constant(1) == nullptr) return "weights are computed at run time";
+  if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
+  if (!is_channels_last(y)) return "the output must be channels_last";
+  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
+  if (y.elements() == 0 || x.elements() == 0) return "empty tensors are not handled";
+  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max() / 2;
+  if (x.elements() > kLimit || y.elements() / y.shape[1] > kLimit || y.shape[1] > kLimit / 4096)
+    return "the tensors are too large for 32-bit offsets";
+  for (std::size_t i = 0; i < 2; ++i) {
+    constexpr std::int64_t kWidest = 1024;  // beyond, no window fits the shared memory
+    if (w.span(static_cast<int>(i)) > kWidest || w.stride[i] > kWidest || w.pad_begin[i] > kLimit / 4 ||
+        w.pad_end[i] > kLimit / 4)
+      return "the window is too large for the shared memory";
+  }
+  const ConvShape shape = shape_of(spec, attributes);
+  const StemArgs least = stem_args(shape, {4, 8});
+  if (least.shared_bytes > kStemMaxShared)
+    return fmt::format("weights and pixels of a tile need {} bytes of shared memory; at most {} are taken",
+                       least.shared_bytes, kStemMaxShared);
+  return std::nullopt;
+}
+
+std::vector<std::string> stem_variants(const NodeSpec& spec, const ConvAttributes& attributes) {
+  std::vector<std::string> names;
+  for (const Way& way : ways_of(shape_of(spec, attributes), spec.gpu)) names.push_back(way.name());
+  return names;
+}
+
+Estimate stem_estimate(const NodeSpec& spec, const ConvAttributes& attributes) {
+  const StemArgs args = stem_args(spec, attributes);
+  const std::int64_t column_tiles = ceil_div(args.shape.out_c, args.tile.width);
+  const std::int64_t blocks = args.tiles * column_tiles;
+  const int processors = processors_of(spec.gpu);
+  LaunchTerms terms;
+  terms.steps = args.steps;
+  terms.rounds = static_cast<double>(ceil_div(blocks, processors));
+  terms.blocks = static_cast<double>(blocks) / processors;
+  terms.megabytes = operand_megabytes(spec);
+  terms.again = 1e-6 * static_cast<double>(spec.inputs[0]->bytes()) * static_cast<double>(column_tiles - 1);
+  terms.waits = args.overlap ? 0 : 1;
+  return estimate_of(
+      fmt::format("stem {} {}{}", args.shape.int8 ? "i8" : "f16", args.tile.name(), args.x_f32 ? " f32" : ""),
+      terms);
+}
+
+StemArgs stem_args(const NodeSpec& spec, const ConvAttributes& attributes) {
+  const ConvShape shape = shape_of(spec, attributes);
+  const std::vector<Way> ways = ways_of(shape, spec.gpu);
+  const Way* chosen = spec.variant.empty() ? ways.data() : nullptr;
+  for (const Way& way : ways) {
+    if (way.name() == spec.variant) chosen = &way;
+  }
+  if (chosen == nullptr) fail("there is no variant '{}'", spec.variant);
+  StemArgs args = stem_args(shape, chosen->tile);
+  args.overlap = chosen->overlap;
+  const TensorDesc& x = *spec.inputs[0];
+  const Strides strides = x.strides();
+  const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
+  args.x_image = narrow(strides[0]), args.x_channel = narrow(strides[1]);
+  args.x_row = narrow(strides[2]), args.x_pixel = narrow(strides[3]);
+  args.x_f32 = x.dtype == DType::f32;
+  const int element = shape.int8 ? 1 : 2;
+  args.copied_bytes = copied_bytes(args, element);
+  args.parts = args.units.per_pixel * args.units.unit_bytes /
+               (args.copied_bytes > 0 ? args.copied_bytes : 4 * element);
+  args.parts_factor = small_factor(args.parts);
+  constexpr std::size_t kPrefetchShared = std::size_t{56} << 10;  // four blocks of a multiprocessor
+  const std::size_t more = args.shared_bytes + static_cast<std::size_t>(args.halo_bytes);
+  args.prefetches = args.copied_bytes > 0 && more <= kPrefetchShared;
+  if (args.prefetches) args.shared_bytes = more;
+  return args;
+}
+
+}  // namespace pipit::cuda
+
+namespace pipit {
+
+// Candidate "stem": convolutions of few channels in fp16, such as the first of a network, which reads the user's f32
+// image itself.
+
+namespace {
+
+using cuda::DeviceBuffer;
+using cuda::StemArgs;
+
+const ConvAttributes& attributes_of(const NodeSpec& spec) {
+  return layer_as<Conv>(spec.layer).attributes();
+}
+
+Refusal refuse_stem(const NodeSpec& spec) {
+  const TensorDesc& x = *spec.inputs[0];
+  const TensorDesc& y = spec.outputs[0];
+  if (spec.precision != Precision::fp16 || (x.dtype != DType::f16 && x.dtype != DType::f32) ||
+      y.dtype != DType::f16)
+    return "only fp16 is handled";
+  if (spec.has_input(3) && spec.inputs[3]->dtype != DType::f16) return "the residual must be f16";
+  return cuda::refuse_stem_problem(spec, attributes_of(spec));
+}
+
+class Stem final : public Kernel {
+ public:
+  explicit Stem(const NodeSpec& spec) : args_(cuda::stem_args(spec, attributes_of(spec))) {
+    const Clamp& clamp = attributes_of(spec).activation;
+    args_.low = clamp.low;
+    args_.high = clamp.high;
+    args_.function = cuda::follower_function(spec);
+    const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
+    const std::vector<Half> packed = cuda::pack_stem_weights(args_, weights.values<float>().data());
+    weights_ = DeviceBuffer(packed.data(), packed.size() * sizeof(Half));
+    std::vector<float> bias(static_cast<std::size_t>(args_.shape.out_c));
+    if (const Tensor* given = spec.constant(2)) {
+      std::copy_n(given->values<float>().data(), bias.size(), bias.begin());
+    }
+    bias = cuda::in_stem_order(args_, std::move(bias));
+    bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
+    args_.weights = weights_.data();
+    args_.bias = bias_.data();
+    bool can_overlap = false;
+    PIPIT_CUDA(cuda::prepare_stem(args_, resident_blocks_, can_overlap));
+    args_.overlap = args_.overlap && can_overlap;
+  }
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes(); }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    StemArgs args = args_;
+    args.x = inputs[0].data;
+    args.residual = optional_data<Half>(inputs, 3);
+    args.y = outputs[0].data;
+    PIPIT_CUDA(cuda::launch_stem(args, resident_blocks_, static_cast<cudaStream_t>(context.stream)));
+  }
+
+ private:
+  StemArgs args_;
+  int resident_blocks_ = 1;
+  DeviceBuffer weights_;
+  DeviceBuffer bias_;
+};
+
+}  // namespace
+
+void register_cuda_conv_stem(Registry& registry) {
+  Candidate candidate{"stem", refuse_stem, [](const NodeSpec& spec) { return std::make_unique<Stem>(spec); },
+                      [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of(spec)); }};
+  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse_stem(spec)) return std::nullopt;
+    return cuda::stem_estimate(spec, attributes_of(spec));
+  };
+  candidate.fusions.epilogue = cuda::fuses_function;
+  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+// Candidate "stem" of QConv: convolutions of few channels, such as the first of a network, which reads the user's f32
+// image itself where the graph says so.
+
+namespace {
+
+using cuda::DeviceBuffer;
+using cuda::StemArgs;
+
+const QConvAttributes& attributes_of_int8(const NodeSpec& spec) {
+  return layer_as<QConv>(spec.layer).attributes();
+}
+
+Refusal refuse_stem_int8(const NodeSpec& spec) {
+  const QConvAttributes& a = attributes_of_int8(spec);
+  if (!cuda::is_symmetric_i8(a.x)) return "x is not i8 with zero point 0";
+  if (a.y.quantized() && !cuda::is_symmetric_i8(a.y)) return "y is not i8 with zero point 0";
+  if (spec.has_input(3) && !cuda::is_symmetric_i8(a.residual))
+    return "the residual is not i8 with zero point 0";
+  if (spec.inputs[0]->dtype == DType::f32 && !cuda::ImageScale::takes(a.x.scale))
+    return fmt::format("the image's scale is {:g}; 2^-60 to 2^60 are handled", a.x.scale);
+  return cuda::refuse_stem_problem(spec, a.conv);
+}
+
+class QStem final : public Kernel {
+ public:
+  explicit QStem(const NodeSpec& spec) : args_(cuda::stem_args(spec, attributes_of_int8(spec).conv)) {
+    const QConvAttributes& a = attributes_of_int8(spec);
+    const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
+    args_.low = bounds.low;
+    args_.high = bounds.high;
+    if (a.y.quantized()) args_.whole_bounds = cuda::PairBounds::of(bounds);
+    args_.x_scale = cuda::ImageScale(a.x.scale);
+    args_.residual_scale = cuda::residual_factor(a);
+    args_.stored = cuda::stored_type(spec.outputs[0].dtype);
+    const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
+    const std::vector<std::int8_t> packed =
+        cuda::pack_qstem_weights(args_, weights.values<std::int8_t>().data());
+    weights_ = DeviceBuffer(packed.data(), packed.size());
+    const std::int64_t outputs = args_.shape.out_c;
+    std::vector<std::int32_t> bias = cuda::qconv_biases(spec);
+    args_.small = cuda::most_of_int8(spec, weights.values<std::int8_t>(), bias).is_small();
+    bias = cuda::in_stem_order(args_, std::move(bias));
+    bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(std::int32_t));
+    const std::vector<float> multipliers = cuda::in_stem_order(args_, requantization_multipliers(a, outputs));
+    multipliers_ = DeviceBuffer(multipliers.data(), multipliers.size() * sizeof(float));
+    args_.weights = weights_.data();
+    args_.bias = bias_.data();
+    args_.multipliers = multipliers_.as<const float>();
+    table_ = cuda::upload_table(cuda::follower_table(spec));
+    args_.table = table_.as<const std::uint8_t>();
+    bool can_overlap = false;
+    PIPIT_CUDA(cuda::prepare_qstem(args_, resident_blocks_, can_overlap));
+    args_.overlap = args_.overlap && can_overlap;
+  }
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::size_t packed_bytes() const override {
+    return weights_.bytes() + bias_.bytes() + multipliers_.bytes() + table_.bytes();
+  }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    StemArgs args = args_;
+    args.x = inputs[0].data;
+    args.residual = optional_data<std::int8_t>(inputs, 3);
+    args.y = outputs[0].data;
+    PIPIT_CUDA(cuda::launch_qstem(args, resident_blocks_, static_cast<cudaStream_t>(context.stream)));
+  }
+
+ private:
+  StemArgs args_;
+  int resident_blocks_ = 1;
+  DeviceBuffer weights_;
+  DeviceBuffer bias_;
+  DeviceBuffer multipliers_;
+  DeviceBuffer table_;
+};
+
+}  // namespace
+
+void register_cuda_qconv_stem(Registry& registry) {
+  Candidate candidate{
+      "stem", refuse_stem_int8, [](const NodeSpec& spec) { return std::make_unique<QStem>(spec); },
+      [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of_int8(spec).conv); }};
+  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse_stem_int8(spec)) return std::nullopt;
+    return cuda::stem_estimate(spec, attributes_of_int8(spec).conv);
+  };
+  candidate.fusions.epilogue = cuda::fuses_table;
+  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+}
+
+}  // namespace pipit

@@ -1,0 +1,150 @@
+// Arguments and weights of the GPU kernels "stem". Plain C++, so that they are tested without CUDA.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "layers/cuda/conv/conv_tile.h"
+#include "layers/cuda/device/quantized_types.h"
+#include "layers/cuda/epilogue/functions.h"
+
+namespace pipit::cuda {
+
+inline constexpr int kStemColumns = 16;  ///< output columns of a block's tile
+inline constexpr int kStemMaxChannels = 32;
+inline constexpr int kStemNarrow =
+    4;  ///< most channels that are also read from a user's image: f32, any layout
+/// Most shared memory that a block may take: two of them then fit every GPU's multiprocessor, or nearly.
+inline constexpr std::size_t kStemMaxShared = std::size_t{96} << 10;
+
+/// What a block computes at once: `rows` x kStemColumns positions of `width` output channels.
+struct StemTile {
+  int rows = 8;    ///< 4 or 8, a warp each
+  int width = 64;  ///< 8, 16, 32 or 64
+  friend bool operator==(const StemTile&, const StemTile&) = default;
+  /// "8x64", by which --autotune and its cache know it.
+  std::string name() const;
+};
+
+/// Output channels of the widest tile that is of use.
+int widest_stem_tile(const ConvShape& shape);
+
+/// The tiles that fit the shared memory, first the one that should be fastest on `processors` multiprocessors. Empty
+/// where none fits.
+std::vector<StemTile> stem_tiles(const ConvShape& shape, int processors);
+
+/// How pixels become the left-hand matrix. The pixels under a tile lie in shared memory, where a lane reads a unit at
+/// once: `unit_bytes` of neighbouring channels, or for one or two channels of `group` neighbouring taps. Four units, a
+/// lane's each, are four times unit_bytes of k: so channels and taps are padded to four units together, not one by one.
+struct StemUnits {
+  int unit_bytes = 8;  ///< 4 or 8
+  int elements = 4;    ///< of a unit
+  int group = 1;       ///< taps of a row in a unit: 4 / channels for up to two channels
+  int per_pixel = 1;
+  int window_w = 1;  ///< units that a row of taps takes per channel unit: ceil(kernel_w / group)
+  int count = 1;     ///< of a window: kernel_h * window_w * per_pixel
+};
+StemUnits stem_units(const ConvShape& shape);
+
+struct StemArgs {
+  ConvShape shape;          ///< in_c: the channels of x, 1 to kStemMaxChannels; int8
+  const void* x = nullptr;  ///< f32 where x_f32, else f16 or in INT8 i8; any layout
+  bool x_f32 = false;
+  ImageScale x_scale;  ///< INT8: of an f32 x, which becomes i8 while it is staged
+  int x_image = 0, x_channel = 0, x_row = 0, x_pixel = 0;  ///< strides of x in elements
+  int copied_bytes = 0;            ///< that are copied at once, 4, 8 or 16; 0: x is read element by element
+  const void* weights = nullptr;   ///< pack_stem_weights, pack_qstem_weights
+  const void* bias = nullptr;      ///< one per packed output channel: f32, in INT8 i32
+  const void* residual = nullptr;  ///< shaped like y, f16 or i8; or null
+  void* y = nullptr;               ///< [batch, out_h, out_w, out_c]: f16, in INT8 as `stored` says
+  float low = 0, high = 0;         ///< activation: clamp to [low, high]; for an i8 y its StepBounds
+  const float* multipliers = nullptr;   ///< INT8: one per packed output channel
+  float residual_scale = 0;             ///< INT8: of the residual, in steps of y
+  StoredType stored = StoredType::i8;   ///< INT8: i8, f16 or f32
+  const std::uint8_t* table = nullptr;  ///< INT8 in i8: what y's bytes become (QUnary), or null
+  PairBounds whole_bounds;              ///< INT8 in i8: low and high as they are rounded
+  bool small = false;                   ///< INT8: as ConvGemmArgs has it
+  bool overlap = false;                 ///< start while the kernel in front still runs (Hopper and later)
+
+  StemTile tile;
+  StemUnits units;
+  int pitch = 1;                                      ///< units from one pixel to the next in shared memory
+  int steps = 0;                                      ///< of 32 bytes of k
+  int halo_h = 0, halo_w = 0;                         ///< pixels under a tile
+  std::uint32_t halo_width = 0;                       ///< small_factor(halo_w)
+  int parts = 1;                                      ///< of a pixel that are copied or read at once
+  std::uint32_t parts_factor = 0;                     ///< small_factor(parts)
+  std::uint32_t units_factor = 0, window_factor = 0;  ///< of units.per_pixel and units.window_w
+  bool prefetches =
+      false;  ///< the next tile's pixels are copied during this one's products: halo_bytes once more
+  int tiles_w = 1, tiles = 1;  ///< side by side; in all images
+  Divisor tiles_wide, tiles_per_image;
+  int weight_bytes = 0, offset_bytes = 0, halo_bytes = 0;  ///< of shared memory; at most what an int holds
+  std::size_t shared_bytes = 0;
+  HalfFunction function;  ///< fp16: of what y would be, behind the clamp
+};
+
+/// For divisions of small numbers: n / divisor is the upper word of n * factor as long as n * divisor < 2^32. 0 for 1.
+constexpr std::uint32_t small_factor(int divisor) {
+  return divisor == 1
+             ? 0
+             : static_cast<std::uint32_t>((std::uint64_t{1} << 32) / static_cast<std::uint64_t>(divisor) + 1);
+}
+
+/// The geometry's part of the arguments. halo_h * halo_w must fit an int; shared_bytes says whether the kernel
+/// can run (kStemMaxShared).
+StemArgs stem_args(const ConvShape& shape, const StemTile& tile);
+
+/// Where byte `byte` of unit `unit` of the window lies along k, in bytes. A lane t of a fragment's row holds bytes 4 t
+/// to 4 t + 3 and 4 t + 16 to 4 t + 19 of 32: these are the words of its units, in their order.
+constexpr int stem_depth(int unit_bytes, int unit, int byte) {
+  const int word = unit / 4 * (unit_bytes / 4) + byte / 4;
+  return word / 2 * 32 + word % 2 * 16 + unit % 4 * 4 + byte % 4;
+}
+
+/// The output channel, within its tile, that a row of the packed weights is for: a lane, which has columns 2 t and
+/// 2 t + 1 of every eight, gets neighbouring channels (packed_channel()).
+PIPIT_HOST_DEVICE constexpr int stem_channel(int width, int row) {
+  if (width == 8) return row;
+  if (width == 16) return (row >> 1 & 3) * 4 + (row >> 3 & 1) * 2 + (row & 1);
+  return packed_channel(row);
+}
+
+/// Weights [out_c, in_c, kernel_h, kernel_w] in row-major order for blocks of tile.width output channels:
+/// [block][128 bytes of k][width][128 bytes], rows in the order of stem_channel, zeros beyond out_c and the units'
+/// ends.
+std::vector<Half> pack_stem_weights(const StemArgs& args, const float* weights);
+std::vector<std::int8_t> pack_qstem_weights(const StemArgs& args, const std::int8_t* weights);
+
+/// Values per output channel in the order of those rows, zeros beyond.
+template <typename T>
+std::vector<T> in_stem_order(const StemArgs& args, std::vector<T> values) {
+  const int width = args.tile.width;
+  const auto rows = static_cast<std::size_t>(ceil_div(args.shape.out_c, width) * width);
+  values.resize(rows);
+  std::vector<T> packed(rows);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const int row = static_cast<int>(r) % width;
+    packed[r] =
+        values[r - static_cast<std::size_t>(row) + static_cast<std::size_t>(stem_channel(width, row))];
+  }
+  return packed;
+}
+
+// What the candidates "stem" (conv_stem.cpp, qconv_stem.cpp) ask of their kernels (conv_stem.cu, qconv_stem.cu).
+
+/// Blocks of the kernel that the current GPU runs at once, and whether its launches may overlap; allows it its shared
+/// memory.
+cudaError_t prepare_stem(const StemArgs& args, int& resident_blocks, bool& overlap);
+/// After prepare_stem: launches only.
+cudaError_t launch_stem(const StemArgs& args, int resident_blocks, cudaStream_t stream);
+
+/// The same in INT8.
+cudaError_t prepare_qstem(const StemArgs& args, int& resident_blocks, bool& overlap);
+cudaError_t launch_qstem(const StemArgs& args, int resident_blocks, cudaStream_t stream);
+
+}  // namespace pipit::cuda

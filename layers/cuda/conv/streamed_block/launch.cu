@@ -1,0 +1,33 @@
+// Kernels of the candidate "streamed_block" and their launch.
+#include "layers/cuda/conv/streamed_block/kernel.cuh"
+#include "layers/cuda/device/launch.cuh"
+
+namespace pipit::cuda {
+
+namespace {
+
+const void* function_of(bool adds_x, bool small_sums) {
+  const auto of = [](auto kernel) { return reinterpret_cast<const void*>(kernel); };
+  if (adds_x) return small_sums ? of(&run_streamed_block<true, true>) : of(&run_streamed_block<true, false>);
+  return small_sums ? of(&run_streamed_block<false, true>) : of(&run_streamed_block<false, false>);
+}
+
+const void* function_of(const StreamedBlockArgs& args) {
+  return function_of(args.plan.adds_x, args.small_sums);
+}
+
+}  // namespace
+
+cudaError_t prepare_streamed_block(const StreamedBlockArgs& args) {
+  return allow_shared(function_of(args), kBlockMostShared - kBlockReserved + 1024);
+}
+
+cudaError_t launch_streamed_block(const StreamedBlockArgs& args, cudaStream_t stream) {
+  LaunchShape shape{dim3(static_cast<unsigned>(args.plan.workers)),
+                    dim3(static_cast<unsigned>(streamed_block::kThreads))};
+  shape.shared_bytes = static_cast<std::size_t>(args.plan.shared_bytes() - kBlockReserved + 1024);
+  shape.overlap = true;
+  return launch_kernel(function_of(args), shape, stream, args);
+}
+
+}  // namespace pipit::cuda

@@ -1,0 +1,77 @@
+// How "streamed_block" cuts up a residual block whose weights are too many for shared memory. No CUDA: tested without
+// a GPU.
+//
+// The block is a 1x1 convolution to 128 channels (the head), a 3x3 of 128 to 128 (the window), and a 1x1 of 128 to
+// more (the tail), to which x may be added, in INT8. Output positions of all images, one behind the other, are cut into
+// tiles of kUnitRows. A worker, which is a block of threads, computes a range of tiles, four in an iteration, one for
+// each group of four warps: in iteration i the heads of its tiles 4 i - halo and the next three, then window and tail
+// of its tiles 4 (i - 1) and the next three, whose neighbours are complete by then. What heads compute waits for the
+// windows in a ring of tiles in shared memory. Weights come in stages of 128 outputs and 128 elements of k, in the
+// order of their use, once for every iteration: all four groups multiply a stage before the next one takes its place.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "layers/cuda/conv/resident_block/plan.h"
+#include "layers/cuda/epilogue/functions.h"
+
+namespace pipit::cuda {
+
+inline constexpr int kStreamedGroups = 4;  ///< of four warps; tiles of an iteration
+inline constexpr int kStreamedInner =
+    128;  ///< channels inside, and bytes of a row of everything in shared memory
+inline constexpr int kStreamedRing = 8;     ///< tiles that heads have computed, in shared memory
+inline constexpr int kStreamedWeights = 3;  ///< stages of weights
+inline constexpr int kStreamedX = 3;        ///< stages of x: kStreamedInner channels of an iteration's tiles
+inline constexpr int kStreamedTileBytes = kUnitRows * kStreamedInner;
+inline constexpr int kStreamedWeightBytes = kStreamedInner * kStreamedInner;
+inline constexpr int kStreamedXBytes = kStreamedGroups * kStreamedTileBytes;
+
+struct StreamedPlan {
+  int in_chunks = 1, out_stages = 1;  ///< of kStreamedInner channels
+  bool adds_x = false;
+  int width = 0, height = 0, positions = 0;  ///< of an image; of all
+  int tiles = 0;
+  int halo = 1;          ///< tiles in front of and behind one that its window reads
+  int worker_tiles = 0;  ///< a multiple of kStreamedGroups; the last worker may have fewer
+  int workers = 1;
+
+  PIPIT_HOST_DEVICE int stages() const { return in_chunks + kBlockTaps + out_stages; }
+  PIPIT_HOST_DEVICE int constant_units() const { return 2 * (2 + out_stages); }  ///< of kUnitChannels
+  int shared_bytes() const;
+};
+
+/// processors: of the GPU. The reason where there is no plan.
+std::variant<StreamedPlan, std::string> plan_streamed_block(const ConvChainShape& shape,
+                                                            const BlockRoles& roles, int processors);
+
+/// Bytes of the weights of all three, stage by stage in the order of their use, of [out_c][taps][in_c] each.
+std::vector<std::byte> pack_streamed_weights(const StreamedPlan& plan, const std::byte* head,
+                                             const std::byte* window, const std::byte* tail);
+
+// What the candidate "streamed_block" asks of its kernels.
+
+struct StreamedBlockArgs {
+  CUtensorMap x{};  ///< matrix_map of x, in boxes of a tile and kStreamedInner channels
+  StreamedPlan plan;
+  PositionGrid grid;
+  const std::byte* weights = nullptr;    ///< pack_streamed_weights()
+  const std::byte* constants = nullptr;  ///< of the units of head, window, tail
+  std::byte* y = nullptr;
+  PairBounds head, window, tail;
+  float residual_scale = 0;
+  bool small_sums = false;  ///< of all three (kSmallSum)
+};
+
+/// Lets the kernel use its shared memory on the current GPU.
+cudaError_t prepare_streamed_block(const StreamedBlockArgs& args);
+/// After prepare_streamed_block: launches only.
+cudaError_t launch_streamed_block(const StreamedBlockArgs& args, cudaStream_t stream);
+
+}  // namespace pipit::cuda

@@ -1,0 +1,155 @@
+// Resize: nearest for any element, linear for f32 and f16. Where an output position reads is worked out on the host,
+// once per axis, by the functions that the CPU uses.
+#include "layers/common/dispatch.h"
+#include "layers/cuda/device/kernel.cuh"
+#include "layers/cuda/families.h"
+#include "layers/ops/resize.h"
+
+namespace pipit {
+
+namespace {
+
+using namespace cuda;
+
+// What an output position of one axis reads: element offsets of two input positions and the weight of the second.
+struct Tap {
+  int low, high;
+  float weight;
+};
+
+struct ResizeAxis {
+  Divisor extent;  // of the output
+  int to;          // its stride
+  int taps;        // where the axis starts in the table of taps
+};
+
+struct ResizeGeometry {
+  int rank = 0;
+  unsigned size = 0;
+  unsigned mixed = 0;         // bit d: axis d reads two positions
+  ResizeAxis axis[kMaxRank];  // in the memory order of the output
+};
+
+template <typename T>
+__global__ void nearest_kernel(ResizeGeometry g, const Tap* taps, T* y, const T* x) {
+  unsigned i = thread_index();
+  if (i >= g.size) return;
+  int to = 0;
+  int from = 0;
+  for (int d = g.rank - 1; d >= 0; --d) {
+    const unsigned rest = g.axis[d].extent.divide(i);
+    const int index = static_cast<int>(i - rest * g.axis[d].extent.value);
+    to += index * g.axis[d].to;
+    from += taps[g.axis[d].taps + index].low;
+    i = rest;
+  }
+  y[to] = x[from];
+}
+
+__global__ void linear_kernel(ResizeGeometry g, const Tap* taps, Out y, In x) {
+  unsigned i = thread_index();
+  if (i >= g.size) return;
+  int to = 0;
+  Tap tap[kMaxRank];
+  for (int d = g.rank - 1; d >= 0; --d) {
+    const unsigned rest = g.axis[d].extent.divide(i);
+    const int index = static_cast<int>(i - rest * g.axis[d].extent.value);
+    to += index * g.axis[d].to;
+    tap[d] = taps[g.axis[d].taps + index];
+    i = rest;
+  }
+  float sum = 0;
+  // The corners of the axes that are mixed: all subsets of the set bits.
+  unsigned corner = 0;
+  do {
+    float weight = 1;
+    int from = 0;
+    for (int d = 0; d < g.rank; ++d) {
+      const bool high = (corner >> d & 1U) != 0;
+      if ((g.mixed >> d & 1U) != 0) weight *= high ? tap[d].weight : 1 - tap[d].weight;
+      from += high ? tap[d].high : tap[d].low;
+    }
+    if (weight != 0) sum += weight * load<float>(x, from);
+    corner = (corner - g.mixed) & g.mixed;
+  } while (corner != 0);
+  store<float>(y, to, sum);
+}
+
+class ResizeKernel final : public Kernel {
+ public:
+  explicit ResizeKernel(const NodeSpec& spec) {
+    const ResizeAttributes& a = layer_as<Resize>(spec.layer).attributes();
+    const TensorDesc& x = *spec.inputs[0];
+    const TensorDesc& y = spec.outputs[0];
+    const Strides from = x.strides();
+    const Strides to = y.strides();
+    std::array<int, kMaxRank> order{};
+    for (int d = 0; d < a.rank; ++d) order[static_cast<std::size_t>(d)] = d;
+    std::stable_sort(order.begin(), order.begin() + a.rank, [&](int l, int r) {
+      return to[static_cast<std::size_t>(l)] > to[static_cast<std::size_t>(r)];
+    });
+    linear_ = a.mode == ResizeMode::linear;
+    geometry_.rank = a.rank;
+    geometry_.size = static_cast<unsigned>(y.elements());
+    std::vector<Tap> taps;
+    for (int i = 0; i < a.rank; ++i) {
+      const int d = order[static_cast<std::size_t>(i)];
+      const auto u = static_cast<std::size_t>(d);
+      geometry_.axis[i] = {Divisor(static_cast<unsigned>(std::max<std::int64_t>(y.shape[d], 1))),
+                           static_cast<int>(to[u]), static_cast<int>(taps.size())};
+      const bool resized = resizes_axis(a, d, x.shape[d]);
+      if (resized && linear_) geometry_.mixed |= 1U << i;
+      for (std::int64_t p = 0; p < y.shape[d]; ++p) {
+        LinearTap tap{p, p, 0};
+        if (resized) {
+          if (linear_) {
+            tap = linear_tap(source_coordinate(a, d, p, x.shape[d], y.shape[d]), x.shape[d]);
+          } else {
+            tap.low = tap.high = nearest_position(a, d, p, x.shape[d], y.shape[d]);
+          }
+        }
+        taps.push_back(
+            {static_cast<int>(tap.low * from[u]), static_cast<int>(tap.high * from[u]), tap.weight});
+      }
+    }
+    taps_ = DeviceBuffer(taps.data(), taps.size() * sizeof(Tap));
+  }
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const Tap* taps = taps_.as<Tap>();
+    if (linear_) {
+      return launch("resize linear", linear_kernel, geometry_.size, context, geometry_, taps, Out(outputs[0]),
+                    In(inputs[0]));
+    }
+    with_element_size(inputs[0].desc.dtype, [&](auto size) {
+      using T = Element<decltype(size)::value>;
+      launch("resize nearest", nearest_kernel<T>, geometry_.size, context, geometry_, taps,
+             reinterpret_cast<T*>(outputs[0].data), reinterpret_cast<const T*>(inputs[0].data));
+    });
+  }
+
+ private:
+  bool linear_ = false;
+  ResizeGeometry geometry_;
+  DeviceBuffer taps_;
+};
+
+Refusal refuse_resize(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_indexable(spec)) return reason;
+  if (layer_as<Resize>(spec.layer).attributes().mode == ResizeMode::linear) {
+    return refuse_unless_float_or_half(spec);
+  }
+  if (spec.inputs[0]->dtype != spec.outputs[0].dtype) return "nearest does not convert element types";
+  return std::nullopt;
+}
+
+}  // namespace
+
+void register_cuda_resize(Registry& registry) {
+  registry.add(Resize::kType, DeviceKind::cuda,
+               {"taps", refuse_resize, [](const NodeSpec& spec) {
+                  return std::unique_ptr<Kernel>(std::make_unique<ResizeKernel>(spec));
+                }});
+}
+
+}  // namespace pipit
