@@ -10,9 +10,9 @@ namespace pipit {
 void register_cuda_unary(Registry& registry);
 void register_cuda_binary(Registry& registry);  // Binary, Where
 void register_cuda_cast(Registry& registry);
-void register_cuda_concat_rows(Registry& registry);  // directly in front of movement
+void register_cuda_concat_rows(Registry& registry);  // directly before movement
 void register_cuda_channel_shuffle(Registry& registry);
-void register_cuda_split_rows(Registry& registry);  // directly in front of movement
+void register_cuda_split_rows(Registry& registry);  // directly before movement
 void register_cuda_movement(
     Registry& registry);  // Reshape, Transpose, Concat, Split, Slice, Expand, Tile, ...
 void register_cuda_pad_gather(Registry& registry);  // Pad, Gather
@@ -33,11 +33,11 @@ void register_cuda_conv_spread(Registry& registry);
 void register_cuda_conv_resident(Registry& registry);
 void register_cuda_conv_implicit_gemm(Registry& registry);
 void register_cuda_conv_direct(Registry& registry);
-void register_cuda_resident_block(Registry& registry);  // Conv and QConv; in front of row_chain
-void register_cuda_basic_block(Registry& registry);     // Conv and QConv; in front of row_chain
-void register_cuda_image_chain(Registry& registry);     // QConv; in front of row_chain
-void register_cuda_streamed_block(Registry& registry);  // Conv and QConv; in front of row_chain
-void register_cuda_projected_sum(Registry& registry);   // Conv and QConv; in front of row_chain
+void register_cuda_resident_block(Registry& registry);  // Conv and QConv; before row_chain
+void register_cuda_basic_block(Registry& registry);     // Conv and QConv; before row_chain
+void register_cuda_image_chain(Registry& registry);     // QConv; before row_chain
+void register_cuda_streamed_block(Registry& registry);  // Conv and QConv; before row_chain
+void register_cuda_projected_sum(Registry& registry);   // Conv and QConv; before row_chain
 void register_cuda_pooled_stem(Registry& registry);     // Conv and QConv; no single node
 void register_cuda_squeeze_excite(Registry& registry);  // Pool, QAveragePool; no single node
 void register_cuda_row_chain(Registry& registry);       // Conv and QConv; no single node

@@ -67,7 +67,7 @@ std::shared_ptr<const PeerOperands> operands_of(const ConvProblem& problem, cons
   const bool last = layout == Layout::channels_last;
   made->weights = cuda::upload(to_layout(problem.weights->view(), layout).values<float>(), DType::f16);
   std::vector<float> bias = problem.bias;
-  // Behind each other for all images, where planes are rows; a fused plan reads the first ones.
+  // Consecutive for all images, where planes are rows; a fused plan reads the first ones.
   for (std::int64_t image = 1; !last && image < y[0]; ++image)
     bias.insert(bias.end(), problem.bias.begin(), problem.bias.end());
   made->bias = cuda::upload(bias, DType::f16);

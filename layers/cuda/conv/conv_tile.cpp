@@ -36,10 +36,10 @@ struct TileTimes {
 // Fitted to times of networks' convolutions on an H200 (warpgroup products; mean deviation 13 %) at batches 1, 8, 32
 // and 128, halves by tests/gpu/fit_tile_times.py so that what is chosen takes as little longer as possible than the
 // best of what was timed (ResNets and MobileNet v2: 2.6 % in the mean). The steps of the smallest INT8 tile are 1.4 to
-// 1.6 times what was measured of it alone: in a whole model, where launches overlap, its many blocks stand in the way
-// of the next layer's (ResNet-50 at batch 1 took 0.216 ms where all of it was as measured, 0.199 with 1.6). Blocks of a
-// step or two are gone before that: 64 to 192 channels to 384 to 1152 at 14x14 and 7x7 took 1.1 to 1.6 us in networks
-// on an H100 in tiles of 64 x 32, and 1.5 to 2.7 in 64 x 64.
+// 1.6 times what was measured of it alone: in a whole model, where launches overlap, its many blocks delay those of the
+// next layer (the factor is fitted to ResNet-50 at batch 1). Blocks of a step or two end before that:
+// 1x1 convolutions of 64 to 192 channels to 384 to 1152 at 14x14 and 7x7 are faster in this tile than in 64 x 64, in
+// networks on an H100.
 struct Times {
   TileTimes tiles[std::size(kConvTiles)];
   double launch;
@@ -66,9 +66,9 @@ std::int64_t blocks_of(const ConvShape& shape, const ConvTile& tile) {
 }  // namespace
 
 // How much longer a step of listed blocks takes: they come from more lines of x, of one tap with holes between them
-// from nearly all of its lines. As measured on an H200 for eight layers. And a step in copies of 8 bytes, of which
-// there are twice as many: what puts the tiles of RegNetY-400MF at batch 1 in the order in which they were measured on
-// an H100 (440 to 440 at 7x7: 2.2 us in tiles of 64 x 32, 4.4 in 64 x 64; groups of 3x3 there 5.4 alone, 4.0 in four).
+// from nearly all of its lines. Fitted to eight layers on an H200. A step in copies of 8 bytes, which are twice as
+// many, takes longer, too: this factor is fitted to the order of the tiles' times in RegNetY-400MF at batch 1 on an
+// H100.
 double step_factor(const ConvShape& shape, const ConvTile& tile) {
   const double copies = shape.unstored == 0 ? 1 : tile.columns == 32 ? 1.3 : 2;
   if (!shape.listed()) return copies;

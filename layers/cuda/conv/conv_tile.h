@@ -38,7 +38,7 @@ struct ConvShape {
   /// From one pixel of x to the next.
   PIPIT_HOST_DEVICE int pixel_units() const { return in_c - unstored; }
   bool listed() const { return kept_steps[0] > 0; }
-  /// Steps of kTileDepth along k of a tile of so many columns.
+  /// Steps of kTileDepth along k of a tile of `columns` columns.
   std::int64_t steps(int columns) const;
   /// And of the one that has most.
   std::int64_t most_steps(int columns) const;
@@ -138,20 +138,20 @@ double step_factor(const ConvShape& shape, const ConvTile& tile);
 double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors);
 
 /// Whether the global average of y should be computed with y: some tile holds an image, and what is computed for
-/// nothing, in the rows behind a tile's images, takes less time than an average of its own.
+/// nothing, in the rows after a tile's images, takes less time than an average of its own.
 bool average_pays(const ConvShape& shape, int processors, bool clusters);
 
 /// What the cheapest tile takes where zeros are left out (shape.kept_steps), of what it takes with all blocks of k.
 double kept_cost(const ConvShape& shape, int processors, bool clusters);
 
-/// Whether a launch gains by starting while the kernel in front still runs: it saves the start-up time, but the
+/// Whether a launch gains by starting while the previous kernel still runs: it saves the start-up time, but the
 /// blocks then crowd on the multiprocessors that were idle, which costs more when there is one long wave of them.
 bool pays_to_overlap(const ConvShape& shape, const ConvTile& tile, int processors);
 
 /// The cheapest compiled tile, for averages of those that hold an image; splits > 1 only where the GPU has clusters.
 ConvTile choose_tile(const ConvShape& shape, int processors, bool clusters);
 
-/// A tile and whether its launch overlaps with the kernel in front.
+/// A tile and whether its launch overlaps with the previous kernel.
 struct ConvVariant {
   ConvTile tile;
   bool overlap = false;
@@ -159,10 +159,10 @@ struct ConvVariant {
   std::string name() const;
 };
 
-/// The ways to run a convolution that are worth timing, at most five: first the one that choose_tile names, then the
+/// The variants of a convolution that are worth timing, at most five: first the one that choose_tile names, then the
 /// next cheapest tiles. Whether launches overlap stays with pays_to_overlap: a kernel that is timed alone always gains,
-/// since it is its own neighbour, while in a network its blocks stand in the way of others (ResNet-50 in INT8 at batch
-/// 8 took 0.341 ms in place of 0.313). `clusters` as in choose_tile: without them launches cannot overlap at all.
+/// since it is its own neighbour, while in a network its blocks delay those of other kernels. `clusters` as in
+/// choose_tile: without them launches cannot overlap at all.
 std::vector<ConvVariant> conv_variants(const ConvShape& shape, int processors, bool clusters);
 
 /// The output channel, within its 32, that a row of INT8 weights is for. A lane of an m16n8 accumulator has columns 2 t
@@ -199,7 +199,7 @@ constexpr int block_units(const ConvShape& shape) {
 
 /// What a tile leaves out is multiplied with nothing but zeros in all of its outputs: without it sums are the same, but
 /// for the sign of a zero and for what an infinity or a NaN of x times zero would have made of them. With groups it is
-/// the other way round: what is kept of other groups' channels is multiplied by zero, and such an x makes NaN.
+/// the opposite: what is kept of other groups' channels is multiplied by zero, and such an x makes NaN.
 class KeptDepth {
  public:
   /// All blocks, for every tile.
@@ -215,11 +215,11 @@ class KeptDepth {
   std::vector<int> blocks(int tile, int columns) const;
   /// Steps of kTileDepth of that tile, at least one.
   int steps(int tile, int columns) const;
-  /// The most steps of any tile of so many columns.
+  /// The maximum number of steps of any tile of `columns` columns.
   int most_steps(int columns) const;
   /// kept_steps and most_kept_steps of the shape: of the tiles that there are, 0 where none leaves anything out.
   void describe(ConvShape& shape) const;
-  /// Of all blocks of all outputs the share that tiles of so many columns keep; with groups of those that reach a
+  /// Of all blocks of all outputs the share that tiles of `columns` columns keep; with groups of those that reach a
   /// channel of a group of the tile.
   double share(int columns) const;
 
@@ -235,7 +235,7 @@ class KeptDepth {
   std::vector<std::vector<bool>> panels_;  // of every panel the blocks with weights; empty where all are kept
 };
 
-/// What the kernel reads: the blocks of every tile of so many columns, each list filled up to most_steps with zeros.
+/// What the kernel reads: the blocks of every tile of `columns` columns, each list filled up to most_steps with zeros.
 std::vector<DepthBlock> depth_blocks(const ConvShape& shape, const KeptDepth& depth, int columns);
 
 /// Weights [out_c, channels / groups, kernel_h, kernel_w] in row-major order as the right-hand matrix: rows are output

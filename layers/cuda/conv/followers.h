@@ -35,7 +35,7 @@ std::optional<ByteTable> follower_table(const NodeSpec& spec);
 /// On the GPU; empty where there is none.
 DeviceBuffer upload_table(const std::optional<ByteTable>& table);
 
-// The global average of its results that "implicit_gemm" computes as well, and the Quantize behind that
+// The global average of its results that "implicit_gemm" computes as well, and the Quantize after that
 // (Candidate::fuses_epilogue).
 
 /// Whether the node averages all positions of each channel, of f16 or f32.
@@ -44,7 +44,7 @@ bool is_average(const NodeSpec& node);
 /// Whether an average that follows spec's convolution, and the function that is fused into it, is computed with it.
 /// shape: the convolution as "implicit_gemm" computes it.
 bool fuses_average(const NodeSpec& spec, const ConvShape& shape);
-/// Whether `next` is the Quantize behind an average that is fused already.
+/// Whether `next` is the Quantize after an average that is fused already.
 bool quantizes_average(const NodeSpec& spec, const NodeSpec& next);
 
 /// Whether an average is fused into the spec (ConvShape::averaged).

@@ -17,7 +17,7 @@ namespace pipit::cuda {
 /// What an INT8 convolution's y is stored as.
 enum class ConvStored : std::uint8_t { i8, f16, f32 };
 
-/// Of every image and channel the mean of y is written in place of y: a tile has whole images.
+/// Of every image and channel the mean of y is written instead of y: a tile has whole images.
 struct ConvAverage {
   int images = 0;     ///< of a tile; 0: y is written
   int rows = 0;       ///< of a tile that belong to them: from one row tile to the next
@@ -49,12 +49,12 @@ struct ConvGemmArgs {
   const int* tile_steps = nullptr;  ///< of every column tile, or null where all have `steps`
   int rows = 0;
   int depth = 0;         ///< units of a packed weight row
-  int steps = 0;         ///< depth / kTileDepth, the most of any column tile
+  int steps = 0;         ///< depth / kTileDepth, the maximum over all column tiles
   int column_tiles = 1;  ///< tiles side by side; blockIdx.x counts through them first
   int splits = 1;        ///< blocks of one cluster (gridDim.y) that share the steps of a tile
-  /// Start while the kernel in front still runs, and wait for it before reading x (Hopper and later).
+  /// Start while the previous kernel still runs, and wait for it before reading x (Hopper and later).
   bool overlap = false;
-  HalfFunction function;  ///< fp16, without `blocks`: of what y would be, behind the clamp
+  HalfFunction function;  ///< fp16, without `blocks`: of what y would be, after the clamp
   ConvAverage
       average;  ///< in INT8 of a y that is not i8, without `blocks`; y is [batch, out_c] of its result
 };

@@ -98,7 +98,7 @@ inline std::vector<std::int32_t> qconv_biases(const NodeSpec& spec) {
   return bias;
 }
 
-/// The most that a sum can be in magnitude, and a result in steps of y before it is clamped, whatever x is.
+/// The maximum magnitude of a sum, and of a result in steps of y before it is clamped, whatever x is.
 struct MostOfInt8 {
   std::int64_t sum = 0;
   double steps = 0;

@@ -17,8 +17,8 @@ namespace pipit::cuda {
 
 /// Sizes of one instance. Vector: 16-bit units of x that are together in memory, 8, or 4 for narrow images. Sum: float
 /// for halves, std::int32_t for bytes. A unit is a half or a pair of bytes, so both have the same rows in shared
-/// memory and the same steps. EndsUnstored: for ConvShape::unstored; with the second way to copy in every kernel
-/// MobileNet v3 in fp16 took 5 % longer at batch 1.
+/// memory and the same steps. EndsUnstored: for ConvShape::unstored; an instance of its own, since the second kind of
+/// copy makes every kernel slower.
 template <int Rows, int Columns, int WarpRows, int WarpColumns, int Stages, int Vector,
           int BlocksPerProcessor, typename SumType = float, bool EndsUnstored = false>
 struct ConvGemmTraits {
@@ -226,7 +226,7 @@ struct ConvGemmLoader {
     }
   }
 
-  /// The listed blocks of a step. They are constants, which may be read before the kernel in front has finished.
+  /// The listed blocks of a step. They are constants, which may be read before the previous kernel has finished.
   __device__ __forceinline__ Blocks listed(int step) const {
     return blocks[step * T::kChunks];
   }
@@ -301,7 +301,7 @@ struct ConvGemmLoader {
   }
 };
 
-// What both epilogues of the implicit-GEMM kernel share: the residual's way in, and tiles whose depth a cluster's
+// What both epilogues of the implicit-GEMM kernel share: how the residual is read, and tiles whose depth a cluster's
 // blocks have between them.
 
 /// Copies the tile of the residual to `to`, zeros beyond its edges. out_c is a multiple of
@@ -363,7 +363,7 @@ struct ConvGemmShare {
     namespace cg = cooperative_groups;
     const cg::cluster_group cluster = cg::this_cluster();
     cluster.sync();
-    constexpr int kAtOnce = 4;  // loads from other blocks that are under way together
+    constexpr int kAtOnce = 4;  // loads from other blocks that are in flight together
     typename T::Sum sum[T::kShare][8];
 #pragma unroll
     for (int i = 0; i < T::kShare; ++i) {
@@ -390,7 +390,7 @@ struct ConvGemmShare {
         }
       }
     }
-    // Nobody leaves while others still read its sums.
+    // No block leaves while others still read its sums.
     auto token = cluster.barrier_arrive();
 #pragma unroll
     for (int i = 0; i < T::kShare; ++i) {

@@ -25,7 +25,7 @@ int blocks_per_processor(Products products);
 void launch_memory(MemoryLoop loop, const float* a, const float* b, float* c, std::int64_t n, int passes,
                    int blocks, cudaStream_t stream);
 
-/// A kernel of one block without work; with `overlap` one that may begin while the kernel in front still runs, where
+/// A kernel of one block without work; with `overlap` one that may begin while the previous kernel still runs, where
 /// the GPU has that.
 void launch_nothing(bool overlap, cudaStream_t stream);
 

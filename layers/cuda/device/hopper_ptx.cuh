@@ -19,7 +19,7 @@ __device__ __forceinline__ void publish_barriers() {
 __device__ __forceinline__ void arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
-/// Arrives, and lets the phase wait for so many bytes in addition.
+/// Arrives, and lets the phase wait for `bytes` bytes in addition.
 __device__ __forceinline__ void arrive_expecting(std::uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes)
                : "memory");
@@ -38,9 +38,9 @@ __device__ __forceinline__ void wait_barrier(std::uint32_t barrier, std::uint32_
   }
 }
 
-/// Behind a wait for threads that have read shared memory with loads of their own, in front of copies that overwrite
-/// it: an mbarrier alone does not order the copy engine's writes behind their reads (PTX ISA, "Async proxy"), and it
-/// shows, in a few wrong bytes now and then. What only the matrix unit has read needs no such fence.
+/// After a wait for threads that have read shared memory with loads of their own, before copies that overwrite it: an
+/// mbarrier alone does not order the copy engine's writes after their reads (PTX ISA, "Async proxy"), which shows as a
+/// few wrong bytes now and then. What only the matrix unit has read needs no such fence.
 __device__ __forceinline__ void let_copies_overwrite() {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
@@ -156,8 +156,8 @@ __device__ __forceinline__ void wait_cluster_barrier(std::uint32_t barrier, std:
         : "memory");
   }
 }
-/// The two halves of a barrier of the cluster; what publish_barriers() made visible before the first is so behind the
-/// second.
+/// The two halves of a barrier of the cluster; what publish_barriers() made visible before the first is visible after
+/// the second.
 __device__ __forceinline__ void arrive_in_cluster() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;\n" ::: "memory");
 }
@@ -195,7 +195,7 @@ __device__ __forceinline__ void arrive_in_block(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
-/// Counts up in memory; who sees it sees what was stored before.
+/// Counts up in memory; a thread that sees it also sees what was stored before.
 __device__ __forceinline__ void count_up_on_gpu(std::uint32_t* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;\n" ::"l"(counter) : "memory");
 }

@@ -272,7 +272,7 @@ void launch_early(void (*kernel)(Parameters...), std::int64_t points, bool overl
                            static_cast<cudaStream_t>(context.stream), arguments...));
 }
 
-/// For kernels that wait for the one in front: begins while that still runs, where the GPU can.
+/// For kernels that wait for the previous one: begins while that still runs, where the GPU can.
 template <typename... Parameters, typename... Arguments>
 void launch_waiting(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
                     const RunContext& context, const Arguments&... arguments) {

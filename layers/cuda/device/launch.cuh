@@ -35,7 +35,7 @@ inline cudaError_t has_body(const void* kernel, bool& result) {
 }
 
 /// Lets launches of the kernel ask for up to `bytes` of dynamic shared memory. It holds for all launches of a function:
-/// give the most of any plan.
+/// give the maximum of all plans.
 inline cudaError_t allow_shared(const void* kernel, int bytes) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }

@@ -44,8 +44,8 @@ __device__ __forceinline__ void keep_in_register(int& value) {
   asm volatile("" : "+r"(value));
 }
 
-/// Lets the next kernel of the stream start its preparations once every block of this one has come here. In front of
-/// wait_for_previous_kernel() in kernels of a microsecond, which the next one's launch would outlast; behind it in
+/// Lets the next kernel of the stream start its preparations once every block of this one has come here. Before
+/// wait_for_previous_kernel() in kernels of a microsecond, which the next one's launch would outlast; after it in
 /// those of tiles, so that at most one kernel waits beside the one that runs, and its blocks do not take room that
 /// those of the next one need (Kernel::orders_prior_writes).
 __device__ __forceinline__ void release_next_kernel() {

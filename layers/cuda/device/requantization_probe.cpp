@@ -26,7 +26,8 @@ float value_of(const Numbers& n, bool has_residual) {
 
 enum class Wrong { contracts_sum, contracts_residual, keeps_sum };
 
-// Whether the wrong way, a product that is not rounded by itself or a sum of more digits than f32 has, ends elsewhere.
+// Whether wrong rounding (a product that is not rounded by itself, or a sum of more digits than f32 has) gives another
+// result.
 bool tells_apart(const Numbers& n, bool has_residual, Wrong wrong, const StepBounds& bounds) {
   const auto sum = static_cast<float>(n.bias);
   const auto r = static_cast<float>(n.residual);

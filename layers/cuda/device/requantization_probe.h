@@ -1,4 +1,4 @@
-// Numbers that tell apart the ways in which a foreign kernel may round between int32 sums and INT8.
+// Numbers that distinguish how a foreign kernel may round between int32 sums and INT8.
 #pragma once
 
 #include <cstdint>

@@ -58,7 +58,7 @@ __global__ void integer_to_float(DeviceLoop<2> loop, Out y, In x) {
   if (y.type == DType::f64) {
     store<double>(y, at[0], static_cast<double>(value));
   } else {
-    store<float>(y, at[0], static_cast<float>(value));  // rounded once: not by way of double
+    store<float>(y, at[0], static_cast<float>(value));  // rounded once: not through double
   }
 }
 

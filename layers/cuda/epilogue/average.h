@@ -1,4 +1,4 @@
-// What a global average is stored as, by itself or as the Quantize behind it makes it. Plain C++.
+// What a global average is stored as, by itself or as the Quantize after it makes it. Plain C++.
 #pragma once
 
 #include <cmath>

@@ -61,7 +61,7 @@ struct ImageScale {
   ImageScale() = default;
   explicit ImageScale(float s) : scale(s), reciprocal(1 / s), bound(127.25F * s) {}
 
-  /// Whether nothing that matters overflows, or is too small for a normal number, on the way to a quotient.
+  /// Whether nothing that matters overflows, or is too small for a normal number, in the computation of a quotient.
   static bool takes(float s) { return s >= 0x1p-60F && s <= 0x1p60F; }
 
   /// x / scale rounded to nearest as long as it is at least 2^-20; what is smaller stays smaller. |x| <= bound.

@@ -171,7 +171,7 @@ class BuiltPlan final : public CudnnPlan {
 // The plans of one convolution, built as they are asked for.
 class PlanList {
  public:
-  // Null when there are not so many, with the reason.
+  // Null when there are fewer, with the reason.
   std::shared_ptr<const CudnnPlan> get(const CudnnConv& conv, std::size_t number, std::string& reason) {
     const std::lock_guard lock(mutex_);
     if (plans_.size() <= number && !exhausted_) {

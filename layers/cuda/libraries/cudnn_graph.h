@@ -112,7 +112,7 @@ class CudnnPlan {
   static constexpr int kProposals = 4;
   /// Among the configurations that heuristics mode A, else the fallback mode, proposes for the current GPU, those
   /// which give the same bits on every run, keep f32 as it is, need no more workspace than kMaxWorkspace and can be
-  /// built: the one with this number. Plans are kept for the process. Null when there are not so many, with the
+  /// built: the one with this number. Plans are kept for the process. Null when there are fewer, with the
   /// reason.
   static std::shared_ptr<const CudnnPlan> find(const CudnnConv& conv, std::string& reason, int proposal = 0);
   virtual ~CudnnPlan() = default;

@@ -69,7 +69,7 @@ class LtGemm {
   /// How many of the heuristic's proposals are worth timing.
   static constexpr int kProposals = 4;
   /// Asks the library's heuristic for algorithms with the same bits on every run and takes the one with this number,
-  /// the first being its best guess. Null when it has none or not so many, with the reason. Throws Error when the
+  /// the first being its best guess. Null when it has none or fewer, with the reason. Throws Error when the
   /// library cannot be used.
   static std::unique_ptr<LtGemm> create(const GemmShape& shape, std::string& reason, int proposal = 0);
   ~LtGemm();

@@ -48,7 +48,7 @@ struct SkinnyGemm {
   bool y_half = true;
   float alpha = 1;
   float low = 0, high = 0;
-  /// Start while the kernel in front still runs, and read the weights meanwhile.
+  /// Start while the previous kernel still runs, and read the weights meanwhile.
   bool overlap = false;
 };
 

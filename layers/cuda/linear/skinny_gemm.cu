@@ -10,7 +10,7 @@ namespace pipit::cuda {
 namespace {
 
 constexpr int kWarps = 4;                   // of a block, a column each
-constexpr int kLoads = 8;                   // 16-byte loads of a lane that are under way together
+constexpr int kLoads = 8;                   // 16-byte loads of a lane that are in flight together
 constexpr int kChunksAtOnce = 32 * kLoads;  // chunks of eight halves that a warp reads at once
 
 __device__ __forceinline__ void multiply_add(const uint4& a, const uint4& b, float& even, float& odd) {

@@ -1,5 +1,5 @@
 // Rows of channels in another order. A thread stays with some neighbouring channels of an output, so that it looks once
-// for the inputs that they come from, and moves them of every so many rows.
+// for the inputs that they come from, and moves them for rows at a constant stride.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace pipit::cuda {
 
 inline constexpr int kShuffleMost = 16;  ///< inputs, and outputs
 inline constexpr unsigned kShuffleThreads = 256;
-inline constexpr int kShuffleAtOnce = 4;  ///< rows whose reads are under way together
+inline constexpr int kShuffleAtOnce = 4;  ///< rows whose reads are in flight together
 
-/// Rows of an input or output: of all channels those from the end of the one in front up to `end`, and up to its width
+/// Rows of an input or output: of all channels those from the end of the previous one up to `end`, and up to its width
 /// others, which are not read, or written as the last element is. None is empty.
 template <typename Pointer>
 struct ShuffledRows {

@@ -1,5 +1,5 @@
 // Candidate "rows" of Concat: inputs that lie in rows, which y is made of, in one launch for up to 64 of them, with a
-// batch normalization behind it, as the 1x1 convolution of one channel a group that it has become (fold_scale_shift).
+// batch normalization after it, as the 1x1 convolution of one channel a group that it has become (fold_scale_shift).
 // And "rows" of Conv and QConv: such a convolution by itself.
 #include "layers/cuda/movement/concat_rows.h"
 

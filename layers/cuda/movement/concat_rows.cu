@@ -24,7 +24,7 @@ cudaError_t launch(const ConcatRowsArgs& args, bool overlap, cudaStream_t stream
                        stream, args, units, row_step);
 }
 
-// Whether every part begins and ends where a unit of so many bytes does.
+// Whether every part begins and ends on a multiple of `unit` bytes.
 bool divides(const ConcatRowsArgs& args, unsigned unit) {
   std::uintptr_t all = reinterpret_cast<std::uintptr_t>(args.y) | static_cast<std::uintptr_t>(args.pitch);
   for (int i = 0; i < args.count; ++i)

@@ -1,5 +1,5 @@
 // Rows side by side. A thread stays with a column of y, so that it looks once for the input that this is and for what
-// the column is multiplied by, and copies every so many rows of it.
+// the column is multiplied by, and copies rows of it at a constant stride.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -15,14 +15,14 @@
 namespace pipit::cuda::concat {
 
 inline constexpr unsigned kThreads = 256;  // of a block
-inline constexpr int kAtOnce = 4;          // rows whose reads are under way together
+inline constexpr int kAtOnce = 4;          // rows whose reads are in flight together
 
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T v[N];
 };
 
-// Of N neighbouring channels; constants, which may be read before the kernel in front has finished.
+// Of N neighbouring channels; constants, which may be read before the previous kernel has finished.
 template <int N, typename T>
 __device__ __forceinline__ Pack<T, N> of_channels(const T* values, int channel) {
   Pack<T, N> result;

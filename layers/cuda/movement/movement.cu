@@ -331,7 +331,7 @@ void run_tile(const Tile& layer, Inputs in, Outputs out, const RunContext& conte
   copy(loop, out[0], 0, in[0], 0, context);
 }
 
-// Timed by itself this one may look as fast, but what "rows" computes on the way would be layers of their own.
+// Timed by itself this one may look as fast, but what "rows" fuses would be layers of their own.
 Refusal refuse_concat(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_indexable(spec)) return reason;
   if (!refuse_unless_joins_rows(spec)) return "\"rows\" takes inputs that are rows of the output";

@@ -26,7 +26,7 @@ struct Images {
   int sample, row, pixel, channel;  // strides of y in elements
 };
 
-// Channels: runs of kRun pixels of so many; 0: single pixels of any number.
+// Channels: runs of kRun pixels of that many channels; 0: single pixels of any number.
 template <int Channels>
 __global__ void normalize_image(const Images p) {
   __shared__ float table[NormalizeImage::kMaxChannels * 256];

@@ -15,7 +15,7 @@ Refusal refuse_conversion(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_indexable(spec)) return reason;
   if (spec.inputs[0]->dtype == spec.outputs[0].dtype) return std::nullopt;
   return std::string(dtype_name(spec.inputs[0]->dtype)) + " is not converted to " +
-         std::string(dtype_name(spec.outputs[0].dtype)) + " on the way";
+         std::string(dtype_name(spec.outputs[0].dtype)) + " by this kernel";
 }
 
 struct PadDimension {

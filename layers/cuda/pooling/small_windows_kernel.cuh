@@ -185,7 +185,7 @@ struct SmallWindows {
   int in_h = 1, in_w = 1, out_h = 1, out_w = 1, pad_h = 0, pad_w = 0;
 };
 
-/// In one access, which the compiler otherwise takes apart where words of a unit go different ways.
+/// In one access, which the compiler would otherwise split where words of a unit are used differently.
 template <typename Unit>
 __device__ __forceinline__ Unit read_unit(const Unit* from) {
   static_assert(sizeof(Unit) == 8 || sizeof(Unit) == 16);

@@ -72,7 +72,7 @@ struct PoolPoint {
   }
 };
 
-/// Spatial strides and extents as rank 3, the missing dimensions in front. width: channels of a thread.
+/// Spatial strides and extents as rank 3, the missing dimensions first. width: channels of a thread.
 inline PoolGeometry pool_geometry(const PoolAttributes& attributes, const TensorDesc& x, const TensorDesc& y,
                                   int width) {
   const Window window = as_3d(pool_window(attributes, x.shape));

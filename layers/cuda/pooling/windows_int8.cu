@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kAverageThreads)
       for (int rank = 1; rank < g.splits; ++rank)
         total += cluster.map_shared_rank(totals, static_cast<unsigned>(rank))[thread];
     }
-    cluster.sync();  // nobody leaves while others still read its sums
+    cluster.sync();  // no block leaves while others still read its sums
   }
 #endif
   const int channel = static_cast<int>(blockIdx.y) * g.words * 4 + thread;
@@ -193,7 +193,7 @@ class GlobalAverageKernel final : public Kernel {
     PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, spec.gpu));
     const std::int64_t blocks =
         shape[0] * blocks_for(average_.all_words, static_cast<unsigned>(average_.words));
-    constexpr int kFewSteps = 8;  // of a thread that reads words: what it has under way
+    constexpr int kFewSteps = 8;  // loads in flight of a thread that reads words
     const std::int64_t steps = std::int64_t{average_.positions} * average_.words / kAverageThreads;
     const auto worth = [&](int splits) {
       return splits <= kMostSplits && steps >= kFewSteps * splits && blocks * splits <= 4LL * processors;

@@ -115,7 +115,7 @@ struct Group {
     return Window(p.grid, tile * kUnitRows + row, its_slot * kUnitRows + row, ring, slots * kUnitRows,
                   at.zeros, lane);
   }
-  /// All of it in one branch: sums that begin in front of it make the assembler serialize the products.
+  /// All of it in one branch: sums that begin before it make the assembler serialize the products.
   __device__ __forceinline__ void convolve(Sums<Sum>& sums, int conv, const Window& window) const {
     units::start(sums, constants_of(conv));
     units::multiply_window<kAhead>(

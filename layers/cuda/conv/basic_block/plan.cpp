@@ -26,8 +26,8 @@ std::variant<BasicBlockPlan, std::string> plan_basic_block(const ConvChainShape&
   plan.tiles = (plan.positions + kUnitRows - 1) / kUnitRows;
   plan.halo = (plan.width + kUnitRows) / kUnitRows;
   plan.lag = 2 * plan.halo;
-  // With a tile of both for every other group nobody waits for room; two more of x are on their way meanwhile. Weights
-  // in fp16 leave less.
+  // With a tile of both for every other group no group waits for room; the copies of two more of x are in flight
+  // meanwhile. Weights in fp16 leave less.
   const int least = plan.lag + 1, groups = block_groups(plan.element_bytes);
   if (!has_turns(plan.lag, groups)) return "rows are too long";
   plan.ring = least + groups - 1;

@@ -1,8 +1,8 @@
-// How "basic_block" lays out a basic residual block: which tiles lie where in shared memory, and who computes which of
-// them when. No CUDA: tested without a GPU.
+// How "basic_block" lays out a basic residual block: which tiles lie where in shared memory, and which group computes
+// which of them when. No CUDA: tested without a GPU.
 //
 // The block is a 3x3 convolution of 64 channels to 64 (the head) and another one (the tail), to which x is added or
-// nothing. Positions of all images, one behind the other, are cut into tiles of kUnitRows. A worker, which is a block
+// nothing. Positions of all images, one after the other, are cut into tiles of kUnitRows. A worker, which is a block
 // of threads, computes a range of tiles in iterations: in iteration i the head of its tile i - halo, which reads x of
 // the tiles i - 2 halo to i, and then the tail of its tile i - 2 halo, which reads heads of the tiles i - 3 halo to
 // i - halo, and adds the oldest of these tiles of x. Counted from the first tile of which there is any, head i reads x
@@ -29,8 +29,8 @@ namespace pipit::cuda {
 
 inline constexpr int kBasicWeightUnits = 2 * kBlockTaps;
 /// Barriers that tiles of x take turns at, and iterations that have read theirs. In iteration i a group waits for x i
-/// to x i + lag. It would take a tile for one that is still to come where it had not seen the round before end: behind
-/// the tail of iteration i - groups it has seen all up to x i - groups + lag, since heads have waited for them.
+/// to x i + lag. It would take an earlier tile for one that is still to come if it had not seen the previous round end:
+/// after the tail of iteration i - groups it has seen all up to x i - groups + lag, since heads have waited for them.
 /// Iterations below lag + groups, whose group has had no tail before, must find their tiles in the first round.
 inline constexpr int kBasicTurns = 32;
 constexpr bool has_turns(int lag, int groups) {
@@ -42,7 +42,7 @@ struct BasicBlockPlan {
   bool adds_x = false;
   int width = 0, height = 0, positions = 0;  ///< of an image; of all
   int tiles = 0;
-  int halo = 1;    ///< tiles in front of and behind one that its windows read
+  int halo = 1;    ///< tiles before and after one that its windows read
   int lag = 2;     ///< iterations from a tile's head to the tail of the first one that reads it: 2 halo
   int x_ring = 0;  ///< tiles of x in shared memory
   int ring = 0;    ///< tiles that the head has computed, in shared memory

@@ -53,7 +53,7 @@ LinkBounds bounds_of(const NodeSpec& spec);
 
 /// The bounds as the kernels of units want them.
 PairBounds unit_bounds(const NodeSpec& spec);
-/// Of kernels that convert sums to floats, the most that a sum may reach.
+/// Of kernels that convert sums to floats, the maximum magnitude of a sum.
 inline constexpr std::int64_t kLargeSum = std::int64_t{1} << 24;
 /// Whether the short INT8 arithmetic of these kernels gives the specification's bits, whatever x is: sums stay below
 /// `limit`, results in steps below kMostSteps. relu: besides no result is negative.

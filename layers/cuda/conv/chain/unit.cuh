@@ -40,7 +40,7 @@ namespace pipit::cuda::units {
 template <typename Sum>
 using Sums = Sum[8][4];
 
-/// 16 bytes of the constants as they lie in shared memory: in INT8 a unit's biases, in front of its multipliers, begin
+/// 16 bytes of the constants as they lie in shared memory: in INT8 a unit's biases, before its multipliers, begin
 /// with kMagicBits where sums are small.
 template <typename Sum, bool Small = true>
 __device__ __forceinline__ uint4 constant(const std::byte* constants, int at) {
@@ -166,8 +166,8 @@ struct Outputs<float> {
   }
 };
 
-/// Where a lane's outputs of its two rows begin, in bytes behind a first row that all lanes share, and whether there
-/// are such rows. 32 bits of it: what one block of threads writes is far below 4 GiB, and addresses cost less this way.
+/// Where a lane's outputs of its two rows begin, in bytes from a first row that all lanes share, and whether there are
+/// such rows. 32 bits of it: what one block of threads writes is far below 4 GiB, and 32-bit addresses cost less.
 struct RowPlaces {
   std::uint32_t to[2];
   bool exist[2];

@@ -33,7 +33,7 @@ struct ConvChainShape {
 inline constexpr int kUnitRows = 64;      ///< positions of a tile
 inline constexpr int kUnitChannels = 64;  ///< outputs, and elements of k
 
-/// Positions of images, row by row, one behind the other.
+/// Positions of images, row by row, one after the other.
 struct PositionGrid {
   Divisor image, row;  ///< positions of an image and of a row
   int height = 0, positions = 0;

@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(kThreads, Blocks)
 #pragma unroll
     for (int oldest = 0; oldest < kAlive; ++oldest) {
       if (row >= end) return;
-      // The next rows of x are under way while these are multiplied.
+      // The next rows of x are in flight while these are multiplied.
       P next[Stride][kIn];
 #pragma unroll
       for (int s = 0; s < Stride; ++s) load_row(next[s], row + 1 < end ? h + s : -1);
@@ -390,7 +390,7 @@ __global__ void __launch_bounds__(kThreads, Blocks)
       ((static_cast<std::int64_t>(place.image) * a.out_h + place.row) * a.out_w + place.column) * a.channels +
       channel;
   for (int row = place.row; row < end; ++row) {
-    // The next rows of x are under way while these are multiplied.
+    // The next rows of x are in flight while these are multiplied.
     unsigned next[Stride][kIn];
 #pragma unroll
     for (int s = 0; s < Stride; ++s) load_row(next[s], row + 1 < end ? h + s : -1);

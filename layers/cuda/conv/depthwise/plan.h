@@ -32,7 +32,7 @@ struct ConvDepthwiseArgs : DepthwiseGeometry {
   const float* weights = nullptr;  ///< [taps][channels]
   const float* bias = nullptr;     ///< [channels]
   float low = 0, high = 0;         ///< activation: clamp to [low, high]
-  HalfFunction function;           ///< of what y would be, behind the clamp
+  HalfFunction function;           ///< of what y would be, after the clamp
 };
 
 /// Sets the columns and rows of a thread that suit the current GPU, by everything else in `args`; overlap: whether

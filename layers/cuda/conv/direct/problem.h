@@ -13,7 +13,7 @@ Refusal refuse_wide_window(const NodeSpec& spec, const Window& window);
 /// The geometry and strides; pointers and activation are left to the caller.
 DirectConvArgs direct_conv_geometry(const NodeSpec& spec, const ConvAttributes& attributes);
 
-/// Strides of a desc whose layouts coincide may be written either way; the kernels want channel stride 1.
+/// Strides of a desc whose layouts coincide may differ; the kernels want channel stride 1.
 ImageStrides channels_last_strides(TensorDesc desc);
 
 }  // namespace pipit::cuda

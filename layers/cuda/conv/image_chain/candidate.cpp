@@ -1,4 +1,4 @@
-// Candidate "image_chain" of QConv: residual blocks of 256 channels inside, one behind the other, in one launch whose
+// Candidate "image_chain" of QConv: residual blocks of 256 channels inside, one after the other, in one launch whose
 // clusters keep images in shared memory.
 #include <algorithm>
 #include <optional>

@@ -1,5 +1,5 @@
-// What the kernel of "image_chain" has beside its products: where values lie in shared memory, which rows are a rank's,
-// and who brings weights and constants.
+// What the kernel of "image_chain" has beside its products: where values lie in shared memory, which rows a rank has,
+// and which warps copy weights and constants.
 #pragma once
 
 #include <cstdint>
@@ -312,7 +312,7 @@ struct Group {
       Out::template finish<false, true, Small>(outputs[u], sums.unit(u),
                                                constants_of(kImageInner / kUnitChannels + inner_unit() + u),
                                                bounds, outputs[u], 0);
-    // What the window has read is everybody's; the results take its place.
+    // All threads read the window's operands, and the results replace them.
     meet();
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
@@ -475,7 +475,7 @@ __global__ void __launch_bounds__(image_chain::kThreads, 1)
     ptx::take_registers<kRegisters>();
     Group<Tiles, Small>(p, at, part).run();
   }
-  // Nobody goes while another rank may still write or arrive here.
+  // No rank exits while another may still write or arrive here.
   __syncwarp();
   ptx::cluster_barrier();
 #endif

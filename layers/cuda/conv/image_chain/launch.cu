@@ -43,7 +43,7 @@ cudaError_t image_chain_clusters(const ImageChainPlan& plan, int& clusters) {
     if (const cudaError_t status = cudaFuncGetAttributes(&attributes, function); status != cudaSuccess)
       return status;
     if (attributes.sharedSizeBytes == 0) return cudaSuccess;
-    // The most of any plan: the function is everybody's.
+    // The maximum of all plans: they share the function.
     if (const cudaError_t status = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                         kBlockMostShared - kBlockReserved + 1024);
         status != cudaSuccess)

@@ -22,7 +22,7 @@ bool are_residual_blocks(const ConvChainShape& shape) {
   if (shape.inputs.size() != 1 || shape.convs.size() % 3 != 0) return false;
   for (int c = 0; c < static_cast<int>(shape.convs.size()); c += 3) {
     const auto conv = [&](int which) { return shape.convs[static_cast<std::size_t>(c + which)]; };
-    const int x = c;  // values begin with the chain's x, so this is what the convolution in front computes
+    const int x = c;  // values begin with the chain's x, so this is what the previous convolution computes
     if (conv(0).x != x || conv(0).window || conv(0).residual >= 0 || conv(0).out_c != kImageInner)
       return false;
     if (conv(1).x != x + 1 || !conv(1).window || conv(1).residual >= 0 || conv(1).out_c != kImageInner)
@@ -61,9 +61,9 @@ std::variant<ImageChainPlan, std::string> plan_image_chain(
     if ((plan.ranks - 1) * plan.rows >= plan.height || plan.width > kImageMostTiles * kUnitRows) continue;
     plan.tiles = (plan.positions() + kUnitRows - 1) / kUnitRows;
     if (plan.tiles > kImageMostTiles) continue;
-    // A neighbour's rows take the place of those that the window in front has read. Who sends them has had the last
-    // stages of a head, so every rank has left those that lie a ring in front of them: with no more stages in the ring
-    // than tail and head have, which are four for every chunk, all of that window's.
+    // A neighbour's rows replace those that the previous window has read. The rank that sends them has received the
+    // last stages of a head, so every rank has left the stages one ring earlier: with no more stages in the ring than
+    // tail and head have, which are four for every chunk, these are all stages of that window.
     static_assert(kImageMostRing <= 4 * kImageHalves);  // the fewest chunks
     plan.ring = kImageMostRing;
     while (plan.ring > 2 && plan.shared_bytes() > kBlockMostShared) plan.ring -= 2;
@@ -78,10 +78,9 @@ std::variant<ImageChainPlan, std::string> plan_image_chain(
   return best;
 }
 
-// Every cluster takes as long for its last image as for the others. On an H200, which holds 66 clusters of two, the
-// 14x14 blocks of ResNet-50 take 33 us each for up to 66 images, apart 24.5, 41 and 74 for 32, 64 and 128; one launch
-// was faster for 64, 128, 192 and 2048 images (97 of 100 clusters have images until the end), slower for 100 and 600
-// (76 and 91; docs/benchmarks/gpu.md). With one tile it was not measured in a network.
+// Every cluster takes as long for its last image as for the others. So one launch is faster where nearly all clusters
+// have images until the end: the limit of 95 % lies between 91 % (slower) and 97 % (faster) of the clusters for the
+// 14x14 blocks of ResNet-50 on an H200. With one tile it was not measured in a network.
 bool image_chain_pays(const ImageChainPlan& plan) {
   return plan.tiles == 2 &&
          std::int64_t{plan.images} * 20 >= std::int64_t{rounds_of(plan)} * plan.clusters * 19;

@@ -22,7 +22,7 @@ struct alignas(Count* T::kOutputBytes) ConvResidualRun {
   std::uint32_t word[Count * kBytes / 4] = {};
 
   ConvResidualRun() = default;
-  /// Zeros where there is no residual, and behind its channels. channel: a multiple of Count.
+  /// Zeros where there is no residual, and after its channels. channel: a multiple of Count.
   __device__ __forceinline__ ConvResidualRun(const ConvGemmArgs& args, int row, int channel) {
     const int left = args.shape.out_c - channel;
     if (args.residual == nullptr || left <= 0) return;
@@ -138,7 +138,7 @@ struct ConvGemmAverage {
     if (kHasRegisters && args.splits == 1) fetch();
   }
 
-  /// Behind the last product. shared: of T::kSumBytes, where the steps were; first_image: of the tile.
+  /// After the last product. shared: of T::kSumBytes, where the steps were; first_image: of the tile.
   __device__ __forceinline__ void write(const F& fragments, std::uint8_t* shared, const Columns& columns,
                                         int first_image) {
     auto* values = reinterpret_cast<float*>(shared);
@@ -221,8 +221,8 @@ struct ConvGemmAverage {
     }
   }
 
-  // Each block of the cluster finishes its share of the columns, in place of its own sums of them, which nobody else
-  // reads.
+  // Each block of the cluster finishes its share of the columns and overwrites its own sums of them, which no other
+  // block reads.
   __device__ __forceinline__ void write_shared(const F& fragments, float* values, const Columns& columns,
                                                int first_image) const {
 #if __CUDA_ARCH__ >= 900
@@ -269,7 +269,7 @@ struct ConvGemmAverage {
       Epilogue::finish(args, v);
       store<kGroup>(values + row(i) * T::kSumStride + column, v);
     }
-    // Nobody leaves while others still read its sums.
+    // No block leaves while others still read its sums.
     auto token = cluster.barrier_arrive();
     __syncthreads();
     average(values, first_image, first_group * kGroup, groups * kGroup);
@@ -278,7 +278,7 @@ struct ConvGemmAverage {
   }
 
   // Of `count` columns, a power of two, from `first` on. Positions are added up in the order of "global_average", 32
-  // apart and then these sums, so that y has the same bits as behind a convolution and an average of their own.
+  // apart and then these sums, so that y has the same bits as from a convolution and an average of their own.
   __device__ __forceinline__ void average(const float* values, int first_image, int first, int count) const {
     constexpr int kApart = 32;
     const int positions = args.average.positions;

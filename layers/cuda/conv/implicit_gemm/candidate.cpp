@@ -128,7 +128,7 @@ class ImplicitGemm final : public Kernel {
     args.pixels_per_image = static_cast<std::int64_t>(shape_.in_h) * shape_.in_w;
     args.image_stride = strides[0];
     args.channel_stride = strides[1];
-    args.pixel_stride = strides[3];  // rows lie behind each other in both layouts
+    args.pixel_stride = strides[3];  // rows are contiguous in both layouts
     PIPIT_CUDA(cuda::launch_pad_channels(args, stream));
     return to;
   }
@@ -242,7 +242,7 @@ class QImplicitGemm final : public Kernel {
     args.pixels_per_image = static_cast<std::int64_t>(shape_.in_h) * shape_.in_w;
     args.image_stride = strides[0];
     args.channel_stride = strides[1];
-    args.pixel_stride = strides[3];  // rows lie behind each other in both layouts
+    args.pixel_stride = strides[3];  // rows are contiguous in both layouts
     PIPIT_CUDA(cuda::launch_pad_bytes(args, stream));
     return to;
   }

@@ -13,9 +13,9 @@
 
 namespace pipit::cuda {
 
-/// Listed: only blocks of k that have weights (ConvGemmArgs::blocks): in one kernel with the walk through all of them
-/// every launch would take 0.4 us longer. Epilogue: HalfEpilogue, Int8Epilogue, or of averages HalfAverage or
-/// Int8Average, of the same traits.
+/// Listed: only blocks of k that have weights (ConvGemmArgs::blocks): a kernel of its own, since one that could also
+/// walk through all of them would make every launch slower. Epilogue: HalfEpilogue, Int8Epilogue, or of averages
+/// HalfAverage or Int8Average, of the same traits.
 template <typename T, bool Listed, typename Epilogue>
 __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
     conv_gemm(const __grid_constant__ ConvGemmArgs args) {
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
     }
   }
   const std::uint32_t base = ptx::shared_address(shared);
-  // Only the weights may be read before the kernel in front has finished.
+  // Only the weights may be read before the previous kernel has finished.
 #pragma unroll
   for (int s = 0; s < T::kStages - 1; ++s) {
     if (s < steps) loader.load_right(base + s * T::kStageBytes);
@@ -53,11 +53,11 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
   Epilogue::load(args, first_column, columns);
   ConvGemmFragments<T> fragments;
   Epilogue::start(args, fragments, first_column, split);
-  // In this order at most one kernel waits beside the one that runs: released before the wait, the kernel behind the
-  // next begins as well, and its blocks take the room that the next one's need.
+  // In this order at most one kernel waits beside the one that runs: if it were released before the wait, the kernel
+  // after the next would begin as well, and its blocks would take the room that those of the next one need.
   ptx::wait_for_previous_kernel();
   ptx::release_next_kernel();
-  // The residual takes the buffer of the step behind the last, as soon as that one is free.
+  // The residual takes the buffer of the step after the last, as soon as that one is free.
   const bool staged = Epilogue::stages_residual(args);
   const int tile_stage = steps % T::kStages;
   const auto load_left = [&](int step, int stage, const typename Loader::Blocks& blocks) {
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
     __syncthreads();
     const std::uint32_t left = base + stage * T::kStageBytes;
     fragments.multiply_step(left, left + T::kRows * T::kRowBytes, warp);
-    // Everybody has passed the barrier, so the stage before this one is free.
+    // All threads have passed the barrier, so the stage before this one is free.
     load_left(step + T::kStages - 1, next_stage, next);
     if constexpr (Listed) {
       if (step + T::kStages < steps) next = loader.listed(step + T::kStages);

@@ -306,8 +306,8 @@ void append_stored(std::vector<std::byte>& row, float value, const CudnnConv& co
     append(clamped);
 }
 
-// Runs the plan on an x of zeros, so that its sums are the bias, and on numbers that show every way of rounding. What
-// the plan computes with other sums is the same code: it does not look at them.
+// Runs the plan on an x of zeros, so that its sums are the bias, and on numbers that distinguish every kind of
+// rounding. What the plan computes with other sums is the same code: it does not look at them.
 bool rounds_as_specified(const CudnnConv& conv, const CudnnPlan& plan) {
   const auto channels = static_cast<std::size_t>(conv.y.extents[1]);
   const StepBounds bounds{std::max(conv.low, -127.0F), std::min(conv.high, 127.0F)};

@@ -1,5 +1,5 @@
-// Candidate "narrow_gemm" of QConv: 1x1 convolutions of few channels, as in front of and behind the depthwise ones of
-// mobile networks, and small windows of the user's image, as in their first layer (qconv_narrow.cu).
+// Candidate "narrow_gemm" of QConv: 1x1 convolutions of few channels, as before and after the depthwise ones of mobile
+// networks, and small windows of the user's image, as in their first layer (kernel.cuh).
 #include <fmt/format.h>
 
 #include <limits>
@@ -59,7 +59,7 @@ Refusal refuse_window(const NodeSpec& spec) {
   if (x.shape[1] > cuda::kNarrowWindowChannels)
     return fmt::format("an image of {} channels; at most {} are handled", x.shape[1],
                        cuda::kNarrowWindowChannels);
-  if (spec.has_input(3)) return "behind an image nothing is added";
+  if (spec.has_input(3)) return "nothing is added to convolutions of an image";
   if (!cuda::ImageScale::takes(a.x.scale))
     return fmt::format("the image's scale is {:g}; 2^-60 to 2^60 are handled", a.x.scale);
   // Offsets into the image, and of a window beyond its borders, are 32-bit.

@@ -10,7 +10,7 @@
 
 namespace pipit::cuda {
 
-/// What happens behind the sums: nothing, a table of y's bytes, a residual.
+/// What happens to the sums: nothing, a table of y's bytes, a residual.
 enum class NarrowEnd : std::uint8_t { bytes, looked_up, added };
 
 inline constexpr int kNarrowThreads = 256;

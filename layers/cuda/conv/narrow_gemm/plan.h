@@ -49,7 +49,7 @@ struct NarrowShape {
 };
 
 /// Channel of y that a pair's column is: `pair` of `pairs` together from `first` on, product 0 or 1, column 0 to 7. May
-/// lie behind the last one.
+/// lie after the last one.
 constexpr int narrow_channel(int first, int pairs, int pair, int product, int column) {
   return first + column / 2 * (4 * pairs) + pair * 4 + product * 2 + column % 2;
 }

@@ -54,7 +54,7 @@ Refusal refuse_pipelined(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-// A variant is the columns of a tile, with "+overlap" where the launch overlaps with the kernel in front.
+// A variant is the columns of a tile, with "+overlap" where the launch overlaps with the previous kernel.
 struct Way {
   int columns = 128;
   bool overlap = true;

@@ -39,8 +39,8 @@ struct Stages {
   std::uint32_t base, full, empty;
 };
 
-// Starts the copies of the block's next step, once its stage is free. Adds: behind a tile's products comes what is
-// added to them.
+// Starts the copies of the block's next step, once its stage is free. Adds: after a tile's products come the values
+// that are added to them.
 template <typename T, bool Adds>
 __device__ __forceinline__ void copy_step(const PipelinedArgs& p, const Stages& stages, int first_column,
                                           int row_tiles, CopyState& at) {

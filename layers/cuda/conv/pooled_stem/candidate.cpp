@@ -1,4 +1,4 @@
-// Candidate "pooled_stem" of Conv and QConv: a network's first convolution and the maximum behind it in one launch. Of
+// Candidate "pooled_stem" of Conv and QConv: a network's first convolution and the maximum after it in one launch. Of
 // NormalizeImage: the image as bytes, too.
 #include <algorithm>
 #include <optional>
@@ -70,7 +70,8 @@ bool is_convolution(const NodeSpec& spec) {
   return spec.layer.type() == Conv::kType || spec.layer.type() == QConv::kType;
 }
 
-/// Nothing where the nodes are no first convolution and its maximum, with or without bytes in front, or do not fit.
+/// Nothing where the nodes are no first convolution and its maximum, with or without an image of bytes before them, or
+/// do not fit.
 std::optional<PooledStemPlan> plan_of(const NodeSpec& first, std::span<const ChainLink> links) {
   const bool from_bytes = is_image(first);
   if (links.size() != (from_bytes ? 2 : 1) || links.back().node->layer.type() != Pool::kType)

@@ -31,8 +31,8 @@ struct Places {
 };
 
 /// What each step is waited for: its rows of the image are there and the maxima have left room for its outputs; or it
-/// is convolved. One side may be a step ahead, so that two barriers take turns. Whoever waits does not wait for others
-/// that wait: groups that convolve may be a step apart.
+/// is convolved. One side may be a step ahead, so that two barriers take turns. A waiting thread does not depend on
+/// others that wait: groups that convolve may be a step apart.
 struct Steps {
   std::uint32_t barriers;  // address of both
 
@@ -124,11 +124,11 @@ struct Supply {
                    : "memory");
     }
   }
-  /// Where a row of the image lies, and how many bytes behind it does again, 0: nowhere.
+  /// Where a row of the image lies, and how many bytes after it its copy lies, 0: there is none.
   struct Row {
     std::uint32_t at, again;
   };
-  /// above: rows in front of it, padding with them.
+  /// above: rows before it, padding with them.
   __device__ __forceinline__ Row row_of(int above) const {
     const int ring_row = above - p.image_ring.divide(above) * p.plan.image_rows;
     const std::uint32_t row_bytes = p.plan.pitch * kPixelBytes;
@@ -152,12 +152,12 @@ struct Supply {
     for (int w = 0; w < 4 * kBytes; w += 4)
       store_four(to + w * 4, make_uint4(word[w], word[w + 1], word[w + 2], word[w + 3]));
   }
-  /// Whether a pixel, and the run that begins with it, has a place in a row: what is read may begin in front of it.
+  /// Whether a pixel, and the run that begins with it, has a place in a row: what is read may begin before it.
   __device__ __forceinline__ bool has_place(int x) const {
     return static_cast<unsigned>(x) < static_cast<unsigned>(p.plan.pitch);
   }
   /// The rows of the image that are new. Count: neighbouring pixels that a thread reads at once, 1 or 4; AtOnce such
-  /// runs are under way. Padding beside them stays zero. Channels: at least as many as there are, 3 or 4.
+  /// runs are in flight. Padding beside them stays zero. Channels: at least as many as there are, 3 or 4.
   template <int Count, int AtOnce, int Channels>
   __device__ __forceinline__ void bring_rows(const Walk& walk) const {
     const PooledStemShape& s = p.plan.shape;
@@ -346,7 +346,7 @@ struct Supply {
 
 namespace pipit::cuda {
 
-// The kernel of a network's first convolution and the maximum behind it (pooled_stem_plan.h). The convolution's left
+// The kernel of a network's first convolution and the maximum after it (plan.h). The convolution's left
 // operands are read straight from the rows of the image in shared memory: eight pixels of four channels are one or two
 // products' depth. Its outputs never leave the multiprocessor.
 
@@ -368,8 +368,9 @@ struct Stem {
   const Steps ready;      // for the convolution
   const Steps convolved;  // what is pooled
 
-  /// Brings the image's rows of each step. The ring has room for those of two steps of an image: nobody reads those
-  /// of the step before the last one any more. Those of another image come when nobody reads the one in front.
+  /// Brings the image's rows of each step. The ring has room for those of two steps of an image: no thread reads those
+  /// of the step before the last one any more. Those of another image are copied when no thread reads the previous
+  /// image.
   __device__ __forceinline__ void bring_all() const {
 #pragma unroll 1
     for (Walk walk(p); !walk.done(); walk.next()) {
@@ -387,7 +388,7 @@ struct Stem {
       const int step = walk.first + turn;
       return turn == 0 || p.steps.divide(step) * p.plan.steps == step;
     };
-    // Of the step behind `pooled` ones, and the next of its image.
+    // Of the step after `pooled` ones, and the next of its image.
     const auto make_room = [&](int pooled) {
       if (pooled < walk.count && begins(pooled)) ready.arrive(pooled);
       if (pooled + 1 < walk.count && !begins(pooled + 1)) ready.arrive(pooled + 1);
@@ -566,7 +567,7 @@ struct Stem {
       const int ring_row = in_ring(first_ring_row + mid - first_mid_row, p.plan.mid_rows);
       row_at[y] = at.ring + ring_row * p.plan.mid_pitch * kRowBytes;
     }
-    // Of a window's first column in the ring, for column 0; never in front of the ring but by padding.
+    // Of a window's first column in the ring, for column 0; never before the ring but by padding.
     const int first_mid = 2 * part.out_begin - s.pool_pad_w - part.mid_begin;
     const int server = static_cast<int>(threadIdx.x) - kComputing - kBringing, chunk = server % kChunks * 16;
     const int out_row = image * s.out_h + first_row;
@@ -606,11 +607,11 @@ struct Stem {
         multipliers[i] =
             *reinterpret_cast<const uint4*>(p.constants + kBiasBytes + i * 64 + threadIdx.x % 4 * 16);
     }
-    // Groups take turns through all steps' tiles: who has fewer of a step begins with the next one.
+    // Groups take turns through all steps' tiles: a group that has fewer tiles of a step begins with the next one.
     int tiles_before = 0;
 #pragma unroll 1
     for (Walk walk(p); !walk.done(); walk.next()) {
-      // Then, too, nobody takes maxima any more of the rows in whose place those of this step come.
+      // Then, too, no thread takes maxima any more of the rows that those of this step replace.
       ready.wait(walk.turn);
       const int positions = (walk.new_mid.end - walk.new_mid.begin) * p.plan.mid_columns;
       const FirstRows first = first_rows(walk);

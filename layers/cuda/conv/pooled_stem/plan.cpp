@@ -27,12 +27,12 @@ std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape
   plan.mid_columns = std::min(2 * (plan.out_columns - 1) + 3, shape.mid_w);
   const auto rounded = [](std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; };
   plan.mid_pitch = static_cast<int>(rounded(plan.mid_columns, 8));
-  // Up to three pixels in front of those that windows have.
+  // Up to three pixels before those that windows have.
   plan.pitch = static_cast<int>(rounded((plan.mid_columns - 1) * shape.stride_w + kPooledStemPixels + 3, 4));
   // A step's own rows, and those that the next one adds meanwhile: two of the convolution for one of the maximum.
   const int added = 2 * plan.step_rows;
   plan.mid_rows = 2 * (plan.step_rows - 1) + 3 + added;
-  // The convolution's rows of a first step, with what they read; then those of the step behind it.
+  // The convolution's rows of a first step, with what they read; then those of the step after it.
   plan.image_rows =
       (2 * (plan.step_rows - 1) + 2) * shape.stride_h + kPooledStemTaps + added * shape.stride_h;
   const std::int64_t row_bytes = std::int64_t{kUnitChannels} * shape.element_bytes;

@@ -1,12 +1,13 @@
-// How "pooled_stem" computes a first convolution and the maximum behind it: which rows whom waits for, and what lies
-// where in shared memory. No CUDA: tested without a GPU.
+// How "pooled_stem" computes a first convolution and the maximum after it: which warps wait for which rows, and what
+// lies where in shared memory. No CUDA: tested without a GPU.
 //
 // A worker, which is a block of threads, goes through steps of up to two rows of the maximum, image by image. For each
 // step some warps bring the rows of the image that are new into a ring of rows, four channels a pixel; others compute
 // the rows of the convolution that are new into a second ring; and others take the maxima from there. Each may be a
-// step ahead of the next ones. An image of bytes (NormalizeImage) goes through a table on its way into the ring. Where
-// there are two multiprocessors for every row, or more, workers share the rows, and each has a part of the columns. The
-// first rows of the image's ring lie behind its end once more, so that the rows of every window follow each other.
+// step ahead of the next ones. An image of bytes (NormalizeImage) goes through a table while it is copied into the
+// ring. Where there are two multiprocessors for every row, or more, workers share the rows, and each has a part of the
+// columns. The first rows of the image's ring are repeated after its end, so that the rows of every window follow each
+// other.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -34,7 +35,7 @@ inline constexpr int kPooledStemMostShared =
 
 inline constexpr int kPooledStemTableBytes = kPooledStemChannels * 256 * 4;
 
-/// A convolution of up to four channels to 64, 7 x up to 8, and a 3x3 maximum of stride 2 behind it.
+/// A convolution of up to four channels to 64, 7 x up to 8, and a 3x3 maximum of stride 2 after it.
 struct PooledStemShape {
   int element_bytes = 2;
   int images = 1, channels = 3, in_h = 0, in_w = 0;
@@ -45,7 +46,7 @@ struct PooledStemShape {
   bool from_bytes = false;  ///< the image is bytes, and a table says what each is in a channel
 };
 
-/// Rows from `begin` to in front of `end`.
+/// Rows from `begin` up to `end`, which is excluded.
 struct RowRange {
   int begin = 0, end = 0;
 };
@@ -55,7 +56,7 @@ struct StemPart {
   int out_begin = 0, out_columns = 0;  ///< of the maximum
   int mid_begin = 0;                   ///< of the convolution, as many as every part has
   int pixel = 0;  ///< the first one of the image in shared memory: a multiple of four, below 0 in the padding
-  int lead = 0;   ///< pixels in front of the first one that a window has
+  int lead = 0;   ///< pixels before the first one that a window has
 };
 
 struct PooledStemPlan {
@@ -103,7 +104,7 @@ struct PooledStemPlan {
     const int wanted = part.pixel < 0 ? 0 : part.pixel, last = (shape.in_w / count - runs_of(count)) * count;
     return wanted < last ? wanted : last;
   }
-  /// What is left of `rows` where those in front of `before` are there already.
+  /// What is left of `rows` where those before `before` are there already.
   static PIPIT_HOST_DEVICE RowRange from(RowRange rows, int before) {
     return {rows.begin > before ? rows.begin : before, rows.end};
   }

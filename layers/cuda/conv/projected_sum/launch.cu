@@ -15,7 +15,7 @@ const void* function_of(const ProjectedSumArgs& args) {
 }  // namespace
 
 cudaError_t prepare_projected_sum(const ProjectedSumArgs& args) {
-  // The most of any plan: the function is everybody's.
+  // The maximum of all plans: they share the function.
   return cudaFuncSetAttribute(function_of(args), cudaFuncAttributeMaxDynamicSharedMemorySize,
                               kBlockMostShared - kBlockReserved + 1024);
 }

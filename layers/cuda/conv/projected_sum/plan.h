@@ -2,7 +2,7 @@
 // changes resolution or channels, and the projection of what the block reads, in whichever order. No CUDA: tested
 // without a GPU.
 //
-// Output positions of all images, one behind the other, are cut into tiles of kUnitRows. A block of threads keeps the
+// Output positions of all images, one after the other, are cut into tiles of kUnitRows. A block of threads keeps the
 // weights of both convolutions for a slice of the outputs in shared memory, and computes a range of tiles; groups of
 // four warps take turns at these. What is multiplied comes in chunks of kBlockChunkBytes of a tile's positions, first
 // those of the convolution that is added, then the other's, into slots of shared memory.

@@ -101,7 +101,7 @@ class ResidentBlock final : public Kernel {
                             cuda::kBlockChunkBytes, cuda::kUnitRows);
   }
 
-  // The convolutions one behind the other, as the kernel counts their units.
+  // The convolutions in their order, as the kernel counts their units.
   void pack(const Block& block) {
     std::vector<std::byte> weights, constants;
     const auto append = [&](int role, bool stored) {

@@ -194,7 +194,7 @@ struct Group {
     }
   }
 
-  /// Behind the first position of the range.
+  /// After the first position of the range.
   __device__ __forceinline__ units::RowPlaces places_of(int output) const {
     return units::row_places(output * kUnitRows + warp * 16 + lane / 4,
                              p.plan.positions - range.first * kUnitRows, p.plan.out_units * T::kRowBytes);
@@ -278,7 +278,7 @@ struct Group {
     const int output = i - p.plan.lag;
     const units::RowPlaces places = places_of(output);
     Out held[kBlockMostUnits][2];
-    // In front of await(): from behind it the assembler moves these reads past the window's products.
+    // Before await(): after it, the assembler would move these reads past the window's products.
     if constexpr (Adds == BlockAdds::x) {
 #pragma unroll
       for (int unit = 0; unit < kBlockMostUnits; ++unit)

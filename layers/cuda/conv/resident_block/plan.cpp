@@ -55,7 +55,7 @@ std::variant<BlockPlan, std::string> plan_block(const ConvChainShape& shape, con
   plan.tiles = (plan.positions + kUnitRows - 1) / kUnitRows;
   plan.halo = (plan.width + kUnitRows) / kUnitRows;
   plan.lag = 2 * plan.halo + 1;
-  // With a tile for every group nobody waits for room. Weights in fp16 leave less.
+  // With a tile for every group no group waits for room. Weights in fp16 leave less.
   plan.ring = plan.lag + (plan.element_bytes == 1 ? block_groups(1) : 2);
   for (plan.slots_log2 = 3; plan.shared_bytes() > kBlockMostShared; --plan.slots_log2) {
     if (plan.slots_log2 == 1) return "shared memory has no room for weights and rows";

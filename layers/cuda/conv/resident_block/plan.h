@@ -1,9 +1,9 @@
-// How "resident_block" lays out a residual block: which weights lie where in shared memory, who computes which
+// How "resident_block" lays out a residual block: which weights lie where in shared memory, which worker computes which
 // positions when, and in which order channels lie in between. No CUDA: tested without a GPU.
 //
 // The block is a 1x1 convolution to 64 channels (the head), a 3x3 of 64 to 64 (the window), and a 1x1 of 64 to more
 // (the tail), to which x is added, or what a 1x1 convolution makes of x (the projection; or the tail to that). Output
-// positions of all images, one behind the other, are cut into tiles of kUnitRows. A worker, which is a block of
+// positions of all images, one after the other, are cut into tiles of kUnitRows. A worker, which is a block of
 // threads, computes a range of tiles in iterations: in iteration i the head of its tile i - halo, and window and tail
 // of its tile i - lag, whose neighbours are complete by then. What the head computes waits for the window in a ring of
 // tiles in shared memory.
@@ -55,7 +55,7 @@ struct BlockPlan {
   BlockAdds adds = BlockAdds::nothing;
   int width = 0, height = 0, positions = 0;  ///< of an image; of all
   int tiles = 0;
-  int halo = 1;        ///< tiles in front of and behind one that its window reads
+  int halo = 1;        ///< tiles before and after one that its window reads
   int lag = 0;         ///< iterations from a tile's head to the tail of the one it is a neighbour of
   int ring = 0;        ///< tiles that the head has computed, in shared memory
   int slots_log2 = 0;  ///< chunks of x in shared memory

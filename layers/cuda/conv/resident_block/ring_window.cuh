@@ -38,14 +38,14 @@ struct RingWindow {
   __device__ __forceinline__ std::uint32_t tap(int t) const {
     const int away = ((t / 3 - 1) * width + t % 3 - 1) * RowBytes;
     std::uint32_t from = pixel + away;
-    from = min(from, from + ring_bytes);  // in front of the ring, where it wrapped around
+    from = min(from, from + ring_bytes);  // before the ring, where it wrapped around
     from = min(from, from - ring_bytes);
     return (inside >> t & 1) != 0 ? swizzled<RowBytes>(ring + from) : zeros;
   }
 };
 
-/// Where word 0 of a lane's outputs lies in the ring, of its two rows of a tile, not swizzled; the others follow 64
-/// bytes behind each other.
+/// Where word 0 of a lane's outputs lies in the ring, of its two rows of a tile, not swizzled; the others follow in
+/// steps of 64 bytes.
 template <int RowBytes>
 __device__ __forceinline__ std::uint32_t ring_row(std::uint32_t ring, int slot, int half, int warp,
                                                   int lane) {
@@ -84,7 +84,7 @@ __device__ __forceinline__ void get_rows(std::uint32_t ring, int slot, int warp,
 
 #ifdef PIPIT_WARPGROUP_MMA
 
-/// sums += a window of 64 channels * its weights, one unit behind the other, by taps. Left operands of Ahead taps have
+/// sums += a window of 64 channels * its weights, one unit after the other, by taps. Left operands of Ahead taps have
 /// registers at once.
 template <int Ahead, int RowBytes, typename Sum>
 __device__ __forceinline__ void multiply_window(Sums<Sum>& sums, const RingWindow<RowBytes>& window,

@@ -34,10 +34,10 @@ int rows_read(const ConvShape& shape, int in_rows, std::int64_t first, std::int6
   return static_cast<int>(row_of(last) - row_of(first)) + (shape.kernel_h - 1) * shape.dilation_h + 1;
 }
 
-// The most that so many tiles read together.
+// The maximum number of rows that `count` consecutive tiles read.
 int rows_of_tiles(const ConvShape& shape, int in_rows, int count) {
   int most = 0;
-  // Behind as many tiles as an image has positions everything repeats itself.
+  // After as many tiles as an image has positions everything repeats itself.
   const std::int64_t tiles =
       std::min(ceil_div(shape.rows(), kResidentRows), std::int64_t{shape.out_h} * shape.out_w);
   for (std::int64_t t = 0; t < tiles; ++t)

@@ -20,8 +20,9 @@ using ResidentTraits = ConvGemmTraits<kResidentRows, Columns, 2, 2, 3, 8, 1, Sum
 template <int Columns>
 inline constexpr int kResidentThreads = most_resident_groups(Columns) * 128 + 128;
 
-/// Registers of a thread that multiplies and of one that copies. A block has what it was launched with, for 64 columns
-/// 96 a thread, else 128: those who multiply share what the others leave, and would wait for more for ever.
+/// Registers of a thread that multiplies and of one that copies. A block has the registers that it was launched with,
+/// for 64 columns 96 a thread, else 128: threads that multiply share what the others release, and would wait for more
+/// forever.
 template <int Columns>
 inline constexpr int kResidentRegisters = Columns == 128 ? 160 : 112;
 inline constexpr int kResidentFewRegisters = 24;
@@ -33,7 +34,7 @@ static_assert(most_resident_groups(64) * (kResidentRegisters<64> - 96) <= 96 - k
 namespace resident {
 
 /// Addresses in shared memory. A row of x has two barriers that it alternates between, so that one whose row has been
-/// awaited is never a whole round behind or ahead of those who wait for its next.
+/// awaited is never a whole round earlier or later than the threads that wait for its next.
 struct Places {
   std::uint32_t weights, ring;
   std::uint32_t have_weights, have_row;
@@ -124,9 +125,9 @@ struct Lane {
   }
 };
 
-/// sums += the tile's positions * the weights. blocks: of k, two to a product. Fresh: weights may still be on their
-/// way. A step's left operands are loaded while the one before is multiplied. Between steps nothing is under way: the
-/// compiler serializes products that run on while a loop of two steps issues others, and there are other groups.
+/// sums += the tile's positions * the weights. blocks: of k, two to a product. Fresh: copies of weights may still be in
+/// flight. A step's left operands are loaded while the one before is multiplied. Between steps nothing is in flight:
+/// the compiler serializes products that run on while a loop of two steps issues others, and there are other groups.
 template <int Columns, bool Fresh, bool Paired, typename Sums>
 __device__ __forceinline__ void multiply(Sums& sums, const Lane& lane, const Places& at, int blocks) {
   constexpr int kStepChunks = Columns * kTileDepth * 2 / 16;
@@ -266,7 +267,7 @@ __global__ void __launch_bounds__(kResidentThreads<Columns>, 1)
     ptx::publish_barriers();
     resident::copy_weights<Columns>(p, at, blocks);
   }
-  // Behind the ring: the places of both halves.
+  // After the ring: the places of both halves.
   int* places = reinterpret_cast<int*>(dynamic + (at.ring - ptx::shared_address(dynamic)) + ring_bytes);
   for (int i = static_cast<int>(threadIdx.x); i < p.plan.places * 2; i += static_cast<int>(blockDim.x))
     places[i] = p.places[column_tile * p.plan.places * 2 + i];

@@ -3,7 +3,7 @@
 //
 // A block computes a range of output positions, kResidentRows at a time, for the outputs of one column tile. It holds
 // their weights for as long as it lives. Of x it holds a ring of rows: row i of its stream is row i mod (rows of an
-// image) of an image with its padding, images one behind the other. Every row is copied once, for all taps.
+// image) of an image with its padding, images one after the other. Every row is copied once, for all taps.
 #pragma once
 
 #include <cuda.h>
@@ -95,7 +95,7 @@ cudaError_t launch_qresident_gemm(const ResidentArgs& args, cudaStream_t stream)
 
 // A node as "resident_gemm" computes it: what the candidates in fp16 and INT8 share.
 
-/// A plan and whether its launch overlaps with the kernel in front.
+/// A plan and whether its launch overlaps with the previous kernel.
 struct ResidentWay {
   ResidentPlan plan;
   bool overlap = true;
@@ -104,7 +104,7 @@ struct ResidentWay {
 
 /// What no instance handles, beside what refuse_conv_gemm names.
 Refusal refuse_resident_gemm(const NodeSpec& spec, const ConvShape& shape);
-/// The ways to run it, the likely best first.
+/// The variants, the likely best first.
 std::vector<ResidentWay> resident_ways(const NodeSpec& spec, const ConvShape& shape);
 std::vector<std::string> resident_variants(const NodeSpec& spec, const ConvShape& shape);
 /// The one that the spec names, or the first. Throws Error when there is none of that name.

@@ -1,5 +1,5 @@
 // Candidate "row_chain" of Conv and QConv: the convolutions between two changes of resolution in one launch, at batches
-// so small that every launch waits for the one in front.
+// so small that every launch waits for the previous one.
 #include <algorithm>
 #include <optional>
 #include <variant>

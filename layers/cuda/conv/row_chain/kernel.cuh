@@ -71,7 +71,7 @@ __device__ __forceinline__ void bring_weights(const RowChainArgs& args, const Ro
   }
 }
 
-/// A lane's way through the chunks of 16 bytes of the pixels of a row, `threads` together.
+/// The order in which a lane visits the chunks of 16 bytes of the pixels of a row, `threads` together.
 struct Walk {
   int chunks, pixels_on, chunks_on;
   int pixel, chunk;
@@ -88,8 +88,8 @@ struct Walk {
   }
 };
 
-// A warp: the row above (side 0) or below (side 1) for every exchange. It is ahead of those who multiply by one
-// exchange at most: neighbours cannot have the one behind the next before they have this block's part of the next.
+// A warp: the row above (side 0) or below (side 1) for every exchange. It is ahead of the warps that multiply by one
+// exchange at most: neighbours cannot have the exchange after the next before they have this block's part of the next.
 __device__ __forceinline__ void bring_rows(const RowChainArgs& args, const Places& at, int row,
                                            std::uint32_t run, int side) {
   const int h = row % args.height;
@@ -285,7 +285,7 @@ namespace pipit::cuda {
 //
 // All clusters must run at once, since neighbours wait for each other: launches are cooperative.
 //
-// What a part does between two barriers is a few hundred instructions, each waiting for the one in front: that is why
+// What a part does between two barriers is a few hundred instructions, each waiting for the previous one: that is why
 // divisions are shifts here and whatever can be is loaded before the products.
 
 namespace row_chain {

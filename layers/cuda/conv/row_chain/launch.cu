@@ -24,7 +24,7 @@ cudaLaunchAttribute cluster_of(int ranks) {
 
 cudaError_t prepare_row_chain(bool int8) {
   const void* function = function_of(int8);
-  // The most of any plan: the function is everybody's.
+  // The maximum of all plans: they share the function.
   if (const cudaError_t status = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                       kRowBlockShared - kRowReserved);
       status != cudaSuccess)

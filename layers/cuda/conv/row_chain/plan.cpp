@@ -16,7 +16,7 @@ int pitch_of(int bytes) {
 }
 
 // Buffers of the values in shared memory. Values of one kind follow each other in a buffer. Those that a 3x3 reads have
-// a pixel of zeros to the left and right and, behind the row itself, two pairs of rows above and below that exchanges
+// a pixel of zeros to the left and right and, after the row itself, two pairs of rows above and below that exchanges
 // write in turns.
 class Buffers {
  public:
@@ -67,7 +67,7 @@ class Buffers {
     std::size_t value;
   };
 
-  // A buffer of its kind whose value nobody reads from convolution `conv` on, but for the pixel's own residual, which
+  // A buffer of its kind whose value is not read from convolution `conv` on, except for the pixel's own residual, which
   // the thread that overwrites it has read. Zeros around a row stay where they are.
   int take(std::size_t value, int conv) {
     for (Buffer& b : buffers_) {
@@ -86,7 +86,7 @@ class Buffers {
   }
 
   // Whether a neighbour may bring its rows of the value while this block brings or reads those around an input that the
-  // buffer had. Those lie in the first pair. The neighbour has waited for this block's part of the exchange in front,
+  // buffer had. Those lie in the first pair. The neighbour has waited for this block's part of the previous exchange,
   // and for nothing later.
   bool around_is_read(const Buffer& b, std::size_t value) const {
     const bool same_pair = windowed[value] && b.value < shape_.inputs.size() && exchanges_ % 2 == 0;
@@ -165,7 +165,7 @@ class Planner {
     plan_.inputs.push_back(input);
   }
 
-  // False where it takes part in an exchange before the one in front has been awaited: rows around are written in
+  // False where it takes part in an exchange before the previous one has been awaited: rows around are written in
   // turns.
   bool add_conv(std::size_t c) {
     const ChainConv& conv = shape_.convs[c];
@@ -258,7 +258,7 @@ class Planner {
   const Buffers values_;
   std::vector<int> turns_ = std::vector<int>(values_.channels.size());  // per value: of its exchange
   int exchanged_ = -1;                                                  // the value of the newest exchange
-  int awaiting_ = -1;  // the same as long as nobody has awaited it
+  int awaiting_ = -1;  // the same as long as it has not been awaited
 };
 
 }  // namespace

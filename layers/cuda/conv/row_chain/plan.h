@@ -1,5 +1,5 @@
-// A chain of convolutions as the kernel "row_chain" runs it: who computes what, what lies where in shared memory, and
-// in which order weights arrive. No CUDA: tested without a GPU.
+// A chain of convolutions as the kernel "row_chain" runs it: which block computes what, what lies where in shared
+// memory, and in which order weights arrive. No CUDA: tested without a GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -46,7 +46,7 @@ struct alignas(16) RowPart {
   std::int32_t awaited = -1;  ///< exchange of rows that the taps outside of the middle row wait for; -1: none
   std::int32_t exchange = -1;                   ///< the one that y takes part in; -1: none
   std::int32_t exchange_at = 0;                 ///< where it begins, in units of 256 bytes
-  std::int32_t finishes = 0;                    ///< 1: y is complete behind this part
+  std::int32_t finishes = 0;                    ///< 1: y is complete after this part
   float low = 0, high = 0, residual_scale = 0;  ///< as ConvGemmArgs has them
   std::int32_t places = 0;                      ///< bytes from the block's constants to RowChainPlan::places
 };
@@ -125,7 +125,7 @@ struct RowChainArgs {
   int ring = 0, ring_units = 0, sums = 0, constants = 0;
   int values_bytes = 0, constants_bytes = 0;
   std::int64_t stream_bytes = 0;
-  const std::byte* weights = nullptr;  ///< the streams of all ranks, one behind the other
+  const std::byte* weights = nullptr;  ///< the streams of all ranks, one after the other
   const std::byte* of_outputs =
       nullptr;  ///< the constants of all ranks: of every part biases, in INT8 then multipliers
   const RowPart* parts = nullptr;
@@ -146,7 +146,8 @@ inline std::size_t row_chain_counters(const RowChainArgs& args) {
          static_cast<std::size_t>(args.ranks + args.exchange_count);
 }
 
-/// How many clusters of so many blocks, with so many bytes of shared memory each, the current GPU holds at a time.
+/// The number of clusters of `ranks` blocks, with `shared_bytes` bytes of shared memory each, that the current GPU
+/// holds at a time.
 cudaError_t row_chain_clusters(bool int8, int ranks, int shared_bytes, int& clusters);
 /// Lets the kernel use its shared memory and large clusters.
 cudaError_t prepare_row_chain(bool int8);

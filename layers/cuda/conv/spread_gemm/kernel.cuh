@@ -14,7 +14,7 @@ namespace pipit::cuda {
 
 namespace spread {
 
-/// The weights of a step: matrices of eight outputs x 16 bytes, one behind the other, without a swizzle.
+/// The weights of a step: matrices of eight outputs x 16 bytes, one after the other, without a swizzle.
 __device__ __forceinline__ std::uint64_t weights_descriptor(std::uint32_t address) {
   constexpr std::uint64_t kHalves = kSpreadStepWeights / 2 >> 4, kEightOutputs = 128 >> 4;
   return static_cast<std::uint64_t>((address & 0x3FFFF) >> 4) | kHalves << 16 | kEightOutputs << 32;
@@ -102,10 +102,10 @@ __device__ __forceinline__ void store_places(const SpreadArgs& p, const Rooms& r
   if (thread < kSpreadStepBytes / 16) store_four(rooms.zeros + thread * 16, uint4{});
 }
 
-/// The pixels that a block holds, and the thread's copies of them: 16 bytes of every so many.
+/// The pixels that a block holds, and the thread's copies of them: 16 bytes at a constant stride.
 struct Pixels {
-  int first, count;  // of x, one behind the other; gathered: of the positions
-  int first_row;     // of x, all images' one behind the other
+  int first, count;  // of x, one after the other; gathered: of the positions
+  int first_row;     // of x, of all images one after the other
   int mine, stride;
   std::uint32_t to;
   const std::uint8_t* from;
@@ -294,7 +294,7 @@ struct Finish {
                tile.first_column + channel;
     step = kRowStep * p.conv.shape.out_c;
   }
-  /// Of the sums that the cluster's blocks send to this one: a barrier must not wait for what nobody sends.
+  /// Of the sums that the cluster's blocks send to this one: a barrier must not wait for sums that are never sent.
   __device__ __forceinline__ int received_bytes(const SpreadArgs& p) const {
     return alone ? 0 : rows * kSpreadColumns * 4 * p.plan.slices;
   }
@@ -341,8 +341,8 @@ struct Finish {
 
 namespace pipit::cuda {
 
-// The kernel of "spread_gemm" (conv_spread_plan.h): everything that does not depend on the kernel in front, weights
-// included, is done before the wait for it. Behind it a block reads its pixels once, multiplies without waiting for
+// The kernel of "spread_gemm" (plan.h): everything that does not depend on the previous kernel, weights included, is
+// done before the wait for it. After the wait a block reads its pixels once, multiplies without waiting for
 // anything, and sends its sums to those blocks of its cluster that finish them.
 
 /// Sum: float for halves, std::int32_t for bytes. Epilogue: SpreadHalf or SpreadInt8.
@@ -370,7 +370,7 @@ __global__ void __launch_bounds__(kSpreadThreads, 2) spread_gemm(const __grid_co
     spread::copy_weights(p, tile, rooms.weights, have_weights);
     ptx::arrive_expecting(have_sums, finish.received_bytes(p));
   }
-  // Nobody sends before all have their barriers, which publish_barriers() has made visible.
+  // No block sends before all have their barriers, which publish_barriers() has made visible.
   if (!finish.alone) ptx::arrive_in_cluster();
   Epilogue::load(args, tile.first_column, columns);
   spread::store_places(p, rooms);

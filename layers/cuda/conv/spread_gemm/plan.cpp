@@ -18,7 +18,7 @@ int taps_of(const ConvShape& s) {
 }
 
 SpreadPixels held_of(const ConvShape& s) {
-  // Padding behind the last pixel is a position without one.
+  // Padding after the last pixel is a position without one.
   const bool of_positions = taps_of(s) == 1 && s.pad_h == 0 && s.pad_w == 0 &&
                             (s.out_h - 1) * s.stride_h < s.in_h && (s.out_w - 1) * s.stride_w < s.in_w;
   if (!of_positions) return SpreadPixels::rows;
@@ -87,9 +87,9 @@ std::vector<SpreadPlan> spread_plans(const ConvShape& shape, int processors) {
   for (int slices = 1; slices <= kSpreadMostSlices && (slices == 1 || slices <= steps); slices *= 2) {
     if (SpreadPlan plan = plan_of(shape, slices); fits(plan)) plans.push_back(plan);
   }
-  // As many blocks as there are multiprocessors; a few steps for each group are enough, since a cluster's sums cost as
-  // much as several, and the wider it is, the more: of 480 to 672 bytes at 14x14 clusters of eight took 2.4 to 2.6 us
-  // alone on an H100, those of four 2.3 to 2.4, and in networks 3.3 to 3.7 and 1.5 to 3.3.
+  // As many blocks as there are multiprocessors; a few steps for each group are enough, since exchanging a cluster's
+  // sums costs as much as several steps, and more for wider clusters (fitted on an H100 to clusters of four and eight
+  // for 480 to 672 bytes at 14x14).
   const auto cost = [&](const SpreadPlan& plan) {
     const std::int64_t waves = ceil_div(tiles_of(shape) * plan.slices, processors);
     return static_cast<double>(waves) * (8 + plan.steps) + (plan.slices > 1 ? 6 + plan.slices : 0);

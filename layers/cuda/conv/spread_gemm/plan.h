@@ -22,7 +22,7 @@ inline constexpr int kSpreadColumns = 32;  ///< outputs of a block
 inline constexpr int kSpreadGroups = 2;    ///< of four warps, which share the steps of a block
 inline constexpr int kSpreadThreads = kSpreadGroups * 128;
 inline constexpr int kSpreadStepBytes = 32;  ///< of a pixel's channels: the depth of one product
-/// Of the weights of one step: two halves of 16 bytes of k, in each the 32 outputs one behind the other.
+/// Of the weights of one step: two halves of 16 bytes of k, in each the 32 outputs one after the other.
 inline constexpr int kSpreadStepWeights = kSpreadColumns * kSpreadStepBytes;
 inline constexpr int kSpreadMostSteps = 512;
 inline constexpr int kSpreadMostSlices = 8;  ///< the widest cluster that every GPU with clusters launches
@@ -36,7 +36,7 @@ inline constexpr int kSpreadSumPitch = kSpreadColumns * 4 + 16;
 /// Which pixels of x a block holds.
 enum class SpreadPixels : std::uint8_t {
   rows,  ///< whole rows, for any window
-  positions,  ///< one tap without stride and padding: those of the positions, which lie one behind the other in x too
+  positions,  ///< one tap without stride and padding: those of the positions, which lie one after the other in x too
   gathered,  ///< the same with a stride
 };
 
@@ -66,7 +66,7 @@ struct SpreadPlan {
   std::string name() const;  ///< "64x32/8"
 };
 
-/// The first and the last row of pixels of x, all images' one behind the other, that positions [first, last] read.
+/// The first and the last row of pixels of x, of all images one after the other, that positions [first, last] read.
 struct SpreadRows {
   int first = 0, last = 0;
 };
@@ -97,7 +97,7 @@ struct SpreadArgs {
   ConvGemmArgs conv;  ///< weights: pack_spread; of its depth nothing counts
   SpreadPlan plan;
   int slice_bits = 0;                  ///< plan.slices is a power of two
-  bool x_is_settled = false;           ///< x may be read before the kernel in front has finished (RunContext)
+  bool x_is_settled = false;           ///< x may be read before the previous kernel has finished (RunContext)
   Divisor column_tiles, steps_of_tap;  ///< of conv.column_tiles, and of the steps that a slice's channels are
 };
 

@@ -14,7 +14,7 @@ namespace pipit::cuda {
 
 /// What no instance handles, beside what refuse_conv_gemm names.
 Refusal refuse_spread_gemm(const NodeSpec& spec, const ConvShape& shape);
-/// The names of the ways to run it, the likely best first.
+/// The names of the variants, the likely best first.
 std::vector<std::string> spread_variants(const NodeSpec& spec, const ConvShape& shape);
 /// The plan that the spec names, or the first. Throws Error when there is none of that name.
 SpreadPlan spread_plan(const NodeSpec& spec, const ConvShape& shape);

@@ -1,5 +1,5 @@
 // Candidate "squeeze_excite" of Pool and QAveragePool: the gates of a squeeze-and-excitation block, which are a
-// global average, two 1x1 convolutions and the functions behind them, in one launch.
+// global average, two 1x1 convolutions and the functions after them, in one launch.
 #include <algorithm>
 #include <optional>
 #include <variant>
@@ -59,8 +59,8 @@ struct Layer {
   const NodeSpec* function = nullptr;  // or null
 };
 
-/// Why it cannot be one of the two layers. Where one position makes one and none lies in front of it, strides and
-/// padding mean nothing; integers go on as they are, in each layer's own scale.
+/// Why it cannot be one of the two layers. Where one position makes one output and no padding lies before it, strides
+/// and padding mean nothing; integers go on as they are, in each layer's own scale.
 Refusal refuse_layer(const NodeSpec& spec, bool int8) {
   if (spec.layer.type() != (int8 ? QConv::kType : Conv::kType)) return "only convolutions are handled";
   const ConvAttributes& a = cuda::conv_attributes(spec);

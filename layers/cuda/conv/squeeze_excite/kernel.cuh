@@ -1,5 +1,5 @@
-// The kernel of "squeeze_excite" (squeeze_excite_plan.h). All weights are on their way before it waits for the kernel
-// in front; behind that it reads x once and waits twice for what the cluster's other blocks have sent.
+// The kernel of "squeeze_excite" (plan.h). The copies of all weights are in flight before it waits for the previous
+// kernel; after that wait it reads x once and waits twice for what the cluster's other blocks have sent.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -14,7 +14,7 @@
 
 namespace pipit::cuda {
 
-/// Halves, which are floats on the way.
+/// Halves, which are converted to floats in between.
 struct SqueezeHalf {
   using Value = float;
   using Four = float4;
@@ -59,7 +59,7 @@ struct SqueezeHalf {
   }
 };
 
-/// Bytes with zero point 0, which are integers on the way; the gates may have another zero point.
+/// Bytes with zero point 0, which are converted to integers in between; the gates may have another zero point.
 struct SqueezeInt8 {
   using Value = int;
   using Four = int4;
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kSqueezeThreads, 2)
       ptx::arrive_expecting(have_squeezed, shape.squeezed * 4);
     }
   }
-  // Nobody sends before all have their barriers, which publish_barriers() has made visible.
+  // No block sends before all have their barriers, which publish_barriers() has made visible.
   if (!alone) ptx::arrive_in_cluster();
   for (int i = shape.squeezed + thread; i < depth; i += kSqueezeThreads) squeezed[i] = 0;
   // Where this block's sums begin: neighbouring blocks have other channels, then come other positions.
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kSqueezeThreads, 2)
   ptx::release_next_kernel();
 
   if (row < plan.rows && vector < slice_vectors) {
-    constexpr int kReads = 8;  // under way at a time
+    constexpr int kReads = 8;  // in flight at a time
     Value sum[kSqueezeVector] = {};
     const int step = plan.rows * plan.vectors;
     for (int at = begin + row; at < end; at += kReads * plan.rows, x += kReads * step) {

@@ -23,7 +23,7 @@ SqueezePlan lay_out_squeeze_excite(const SqueezeShape& shape, int blocks) {
   SqueezePlan plan;
   plan.shape = shape, plan.blocks = blocks;
   plan.vectors = shape.channels / kSqueezeVector;
-  // As many slices as leave each a few sectors of memory of a position: by so much less is sent.
+  // As many slices as leave each a few sectors of memory of a position: more slices send less.
   while (plan.slices < blocks && plan.vectors >= 2 * plan.slices * kSliceVectors) plan.slices *= 2;
   plan.slice_vectors = static_cast<int>(ceil_div(plan.vectors, plan.slices));
   const auto of_a_block = [&](int all) { return static_cast<int>(ceil_div(all, blocks)); };

@@ -3,7 +3,7 @@
 //
 // It computes the gates of a squeeze-and-excitation block (Hu, Shen and Sun 2018): of every image the mean of each
 // channel, a fully connected layer to fewer values, and another one to a gate for each channel; both are 1x1
-// convolutions of one position, with a function behind each. A cluster of blocks has an image. Each of its blocks adds
+// convolutions of one position, with a function after each. A cluster of blocks has an image. Each of its blocks adds
 // up a slice of the channels over a range of the positions, and sends these sums to all; then all have the means. Each
 // computes a share of the first layer's outputs, sends them to all, and computes a share of the gates.
 #pragma once
@@ -47,11 +47,11 @@ struct SqueezePlan {
   // In shared memory, in bytes. What a block brings: rows of weights of the first layer and of the second, for each
   // output a bias and a multiplier, in INT8 a table of 256 bytes for each layer.
   int gate_weights_at = 0, constants_at = 0, tables_at = 0, weight_bytes = 0;
-  // Behind it words: sums of positions by rows, the sums that every block has sent, means, the first layer's results.
+  // After it words: sums of positions by rows, the sums that every block has sent, means, the first layer's results.
   int sums_at = 0, received_at = 0, means_at = 0, squeezed_at = 0, shared_bytes = 0;
 };
 
-/// With clusters of so many blocks, whether or not that fits. shape.channels: as plan_squeeze_excite() takes them.
+/// With clusters of `blocks` blocks, whether or not that fits. shape.channels: as plan_squeeze_excite() takes them.
 SqueezePlan lay_out_squeeze_excite(const SqueezeShape& shape, int blocks);
 /// The reason where there is no plan.
 std::variant<SqueezePlan, std::string> plan_squeeze_excite(const SqueezeShape& shape, int processors);
@@ -61,7 +61,7 @@ struct SqueezeLayer {
   std::vector<std::byte> weights, biases, multipliers;  ///< multipliers: empty in halves
   std::vector<std::byte> table;                         ///< 256 bytes in INT8, else empty
 };
-/// Of every block what it brings, one behind the other.
+/// Of every block what it copies, one after the other.
 std::vector<std::byte> pack_squeeze_excite(const SqueezePlan& plan, const SqueezeLayer& first,
                                            const SqueezeLayer& second);
 

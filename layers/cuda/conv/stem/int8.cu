@@ -1,4 +1,4 @@
-// INT8 convolution of few channels; f32 images are quantized on their way to shared memory.
+// INT8 convolution of few channels; f32 images are quantized while they are copied to shared memory.
 #include "layers/cuda/conv/stem/kernel.cuh"
 #include "layers/cuda/conv/stem/plan.h"
 

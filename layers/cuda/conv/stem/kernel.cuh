@@ -107,7 +107,7 @@ __device__ __forceinline__ void copy_halo(const StemArgs& a, const TileOrigin& t
 }
 
 /// Four elements at a time, from any layout. Every load has a valid address, so that none of them waits for another.
-/// Grouped: an element is a channel of one of `group` neighbouring taps. AtOnce: fours of a thread that are under way
+/// Grouped: an element is a channel of one of `group` neighbouring taps. AtOnce: fours of a thread that are in flight
 /// together.
 template <typename To, typename From, bool Grouped, int AtOnce>
 __device__ __forceinline__ void read_halo(const StemArgs& a, const TileOrigin& tile, std::uint8_t* halo) {

@@ -68,7 +68,7 @@ struct StemArgs {
   const std::uint8_t* table = nullptr;  ///< INT8 in i8: what y's bytes become (QUnary), or null
   PairBounds whole_bounds;              ///< INT8 in i8: low and high as they are rounded
   bool small = false;                   ///< INT8: as ConvGemmArgs has it
-  bool overlap = false;                 ///< start while the kernel in front still runs (Hopper and later)
+  bool overlap = false;                 ///< start while the previous kernel still runs (Hopper and later)
 
   StemTile tile;
   StemUnits units;
@@ -85,7 +85,7 @@ struct StemArgs {
   Divisor tiles_wide, tiles_per_image;
   int weight_bytes = 0, offset_bytes = 0, halo_bytes = 0;  ///< of shared memory; at most what an int holds
   std::size_t shared_bytes = 0;
-  HalfFunction function;  ///< fp16: of what y would be, behind the clamp
+  HalfFunction function;  ///< fp16: of what y would be, after the clamp
 };
 
 /// For divisions of small numbers: n / divisor is the upper word of n * factor as long as n * divisor < 2^32. 0 for 1.

@@ -61,7 +61,7 @@ struct Stages {
     if (lane == 0) ptx::arrive(is_empty());
     advance();
   }
-  /// Waits until everybody has left the stage that is filled next.
+  /// Waits until all threads have left the stage that is filled next.
   __device__ __forceinline__ void await_room() const { ptx::wait_barrier(is_empty(), parity ^ 1); }
 };
 using Weights = Stages<kStreamedWeights, kStreamedWeightBytes>;
@@ -96,7 +96,7 @@ __device__ __forceinline__ void bring_weights(const StreamedBlockArgs& p, const 
   }
 }
 
-/// x, for the heads and again where it is added, of one thread. Tiles that nobody needs stay as they are.
+/// x, for the heads and again where it is added, of one thread. Tiles that are not needed stay as they are.
 template <bool AddsX>
 __device__ __forceinline__ void bring_x(const StreamedBlockArgs& p, const Range& range, X to) {
   const auto bring = [&](int tile, int tiles, int chunk) {
@@ -202,7 +202,7 @@ struct Group {
     load(first, from, 0);
 #pragma unroll
     for (int tap = 0; tap < kBlockTaps; ++tap) {
-      // The stage of the tap in front is left when its second half is done; its place in turns comes first.
+      // The stage of the previous tap is left when its second half is done; its place in turns comes first.
       Weights now = weights;
       if (tap > 0) now.advance();
       const std::uint64_t right = units::descriptor<kStreamedInner>(now.take());

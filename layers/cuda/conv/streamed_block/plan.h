@@ -2,7 +2,7 @@
 // a GPU.
 //
 // The block is a 1x1 convolution to 128 channels (the head), a 3x3 of 128 to 128 (the window), and a 1x1 of 128 to
-// more (the tail), to which x may be added, in INT8. Output positions of all images, one behind the other, are cut into
+// more (the tail), to which x may be added, in INT8. Output positions of all images, one after the other, are cut into
 // tiles of kUnitRows. A worker, which is a block of threads, computes a range of tiles, four in an iteration, one for
 // each group of four warps: in iteration i the heads of its tiles 4 i - halo and the next three, then window and tail
 // of its tiles 4 (i - 1) and the next three, whose neighbours are complete by then. What heads compute waits for the
@@ -38,7 +38,7 @@ struct StreamedPlan {
   bool adds_x = false;
   int width = 0, height = 0, positions = 0;  ///< of an image; of all
   int tiles = 0;
-  int halo = 1;          ///< tiles in front of and behind one that its window reads
+  int halo = 1;          ///< tiles before and after one that its window reads
   int worker_tiles = 0;  ///< a multiple of kStreamedGroups; the last worker may have fewer
   int workers = 1;
 
