@@ -1,7 +1,7 @@
 // Files whose bytes are part of the binary.
 #pragma once
 
-/// At namespace scope, outside of all: `name`_begin and `name`_end, with a zero byte behind the file's own. `path` is a
+/// At namespace scope, outside of all: `name`_begin and `name`_end, with a zero byte after the file's own. `path` is a
 /// literal that the build sets (cmake/PipitEmbed.cmake).
 #define PIPIT_EMBED(name, path)                                           \
   asm(".section .rodata\n"                                                \

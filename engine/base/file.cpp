@@ -61,7 +61,7 @@ std::filesystem::path folder_of(const std::filesystem::path& file) {
   return file.has_parent_path() ? file.parent_path() : ".";
 }
 
-// In containers every process has the same number: a name by chance, so that what a killed one left is in nobody's way.
+// In containers every process has the same number: a random name, so that what a killed process left does not collide.
 std::filesystem::path beside(const std::filesystem::path& target) {
   std::random_device random;
   return target.string() + fmt::format(".{:08x}{:08x}.tmp", random(), random());
@@ -216,10 +216,10 @@ void FileWriter::open_device() {
 
 void FileWriter::open_named() {
   std::error_code ignored;
-  // What may not be read by others never is: the file that is replaced says who may, in finish().
+  // Other users never see what they may not read: finish() takes the permissions of the file that is replaced.
   const mode_t mode = std::filesystem::exists(target_, ignored) ? 0600 : 0666;
   const std::filesystem::path name = beside(target_);
-  // Exclusively: never through a file or link that somebody else put there.
+  // Exclusively: never through a file or link that another process put there.
   descriptor_ = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
   if (descriptor_ < 0) fail_to_write(path_, std::strerror(errno));
   temporary_ = name;
@@ -351,7 +351,7 @@ FileLock::FileLock(const std::filesystem::path& path, std::chrono::milliseconds 
 FileLock::Try FileLock::try_once() {
   const int descriptor = open(name_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
   struct stat there = {};
-  // Where there is nothing the folder is not to be written to, which who changes the file finds out, too.
+  // Where no such file exists the folder is not writable, which writing the file itself reports, too.
   if (descriptor < 0) return lstat(name_.c_str(), &there) == 0 ? Try::foreign : Try::unlocked;
   struct stat opened = {};
   const bool known = fstat(descriptor, &opened) == 0;
@@ -359,7 +359,7 @@ FileLock::Try FileLock::try_once() {
   if (known && !S_ISREG(opened.st_mode)) {
     result = Try::foreign;
   } else if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) {
-    // Who had the lock before may have taken the name away in between.
+    // The previous holder of the lock may have removed the name in between.
     const bool same = known && lstat(name_.c_str(), &there) == 0 && there.st_dev == opened.st_dev &&
                       there.st_ino == opened.st_ino;
     result = same ? Try::locked : Try::held;

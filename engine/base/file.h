@@ -19,8 +19,8 @@ bool is_folder(const std::filesystem::path& path);
 /// for a folder, a pipe or a device (which could deliver for ever), for a larger file, and when reading fails.
 std::string read_file(const std::filesystem::path& path, std::uint64_t most_bytes);
 
-/// Throws the Error that write_file() could be expected to throw: no folder to write in, no permission, a folder in the
-/// way. For commands that would otherwise find out after hours. Leaves everything as it is.
+/// Throws the Error that write_file() could be expected to throw: no folder to write in, no permission, a folder of
+/// that name. For commands that would otherwise find out after hours. Leaves everything as it is.
 void check_writable(const std::filesystem::path& path);
 
 /// Writes a file beside `path` and renames it into place, so that readers see the old content or the new, and an
@@ -29,8 +29,8 @@ void check_writable(const std::filesystem::path& path);
 /// process has open, under a name as /dev/stdout, is added to. Throws Error, beginning with the path, when that fails.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
-/// The only way in which pipit's files come to be (.ci/check_writers.py): a file without a name, or with one that
-/// nobody can guess, in the same folder, which gets its name when it is whole. One that is not finished leaves nothing.
+/// The only code that creates pipit's files (.ci/check_writers.py): a file without a name, or with one that cannot be
+/// guessed, in the same folder, which gets its name when it is whole. One that is not finished leaves nothing.
 class FileWriter {
  public:
   enum class Existing {

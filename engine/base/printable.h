@@ -1,4 +1,4 @@
-// Text from outside made fit to be shown. Names in models, labels and paths come from files that nobody has checked;
+// Text from outside made fit to be shown. Names in models, labels and paths come from unchecked files;
 // printed raw they could move the cursor, retitle the window, reverse what is read or fake lines of pipit's.
 #pragma once
 

@@ -57,7 +57,8 @@ struct TimedPair {
 /// agree by chance.
 std::vector<TimeRatio> compare_together(std::span<const TimedPair> pairs, double confidence = 0.95);
 
-/// In one process two things differ by about so much with where their memory lies, which it says nothing about.
+/// In one process the times of two things differ by about this factor depending on where their memory lies, which one
+/// process cannot show.
 inline constexpr double kPlaceEffect = 0.01;
 
 /// Of runs in turns, first[i] beside second[i], in one process: the median of the ratios of single turns, in which what

@@ -12,7 +12,7 @@ namespace pipit::cuda {
 
 /// Copies the operands out, calls the CPU kernel from a host function of the stream and copies the results in: all of
 /// it in the order of the stream, so that it can be captured like the launches around it. Operands stored in half
-/// precision are converted on the way: the kernel computes in f32.
+/// precision are converted first: the kernel computes in f32.
 class HostStep {
  public:
   /// `step` and `pool` must outlive this and everything enqueued.

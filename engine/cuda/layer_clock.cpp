@@ -65,7 +65,7 @@ struct ClockState {
     return slices;
   }
 
-  // Memory for outputs, and for what kernels scribble on: whoever runs may overwrite what the others left there.
+  // Memory for outputs, and for what kernels overwrite: each kernel may overwrite what the others left there.
   Slices results_of(std::size_t bytes) {
     Slices slices;
     slices.step = aligned(bytes);

@@ -165,7 +165,7 @@ namespace {
 struct CudnnHandles {
   std::mutex mutex;
   std::map<int, CudnnHandle> of_gpu;
-  std::map<int, std::vector<cudnnHandle_t>> planning;  // those that nobody has
+  std::map<int, std::vector<cudnnHandle_t>> planning;  // handles that are not in use
 };
 // Never destroyed: streams may end later than static objects.
 CudnnHandles& cudnn_handles() {

@@ -89,8 +89,8 @@ struct CudnnHandle {
 };
 CudnnHandle& cudnn_handle();
 
-/// A handle of the current GPU to make plans with, on no stream, which nobody else has meanwhile: threads make theirs
-/// at the same time, also while others capture a stream. Plans are launched by cudnn_handle() all the same.
+/// A handle of the current GPU to make plans with, on no stream, which no other caller has meanwhile: threads make
+/// theirs at the same time, also while others capture a stream. Plans are launched by cudnn_handle() all the same.
 class PlanningHandle {
  public:
   PlanningHandle();

@@ -55,7 +55,7 @@ DeviceBuffer::DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
 DeviceBuffer::DeviceBuffer(const void* host, std::size_t bytes) : DeviceBuffer(bytes) {
   if (bytes == 0) return;
   PIPIT_CUDA(cudaMemcpy(data_, host, bytes, cudaMemcpyHostToDevice));
-  // From pageable memory the call returns while the last bytes are on their way, and no Stream waits for the default
+  // From pageable memory the call returns while the last bytes are still in flight, and no Stream waits for the default
   // one (CUDA Runtime API, "API synchronization behavior").
   PIPIT_CUDA(cudaStreamSynchronize(nullptr));
 }

@@ -1,7 +1,7 @@
 // A session on a GPU: a stream that computes and one that uploads, one arena, one captured graph.
 //
-// A slot's way: upload into `staging_` beside the kernels of the run before; then, in order on the computing stream, a
-// copy on the GPU into the inputs that the captured graph reads, the graph, the download. One graph and one staging
+// Steps of a slot: upload into `staging_` beside the kernels of the run before; then, in order on the computing stream,
+// a copy on the GPU into the inputs that the captured graph reads, the graph, the download. One graph and one staging
 // buffer serve any number of slots, and the copy on the GPU costs a hundredth of the upload that it hides.
 #include <algorithm>
 #include <cstring>
@@ -313,7 +313,7 @@ class CudaSession final : public DeviceSession {
   }
 
   // Graphs of the first step, the first two, and so on. What a step adds to the graph that ends with it is its time in
-  // the graph of all, where kernels overlap: events between kernels keep them apart and take 1 to 3 us each.
+  // the graph of all, where kernels overlap: events between kernels would prevent that and take time themselves.
   std::vector<cuda::Graph> first_steps() {
     std::vector<cuda::Graph> parts;
     for (std::size_t s = 1; s <= bound_.size(); ++s) parts.emplace_back(stream_, [&] { run_steps(s); });

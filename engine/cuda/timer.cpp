@@ -105,8 +105,8 @@ class CudaTimer final : public KernelTimer {
     return true;
   }
 
-  // Kernels are timed in turns, and to capture a graph takes longer than to run it: one of at least so many runs, and
-  // not more than twice as many, serves again.
+  // Kernels are timed in turns, and to capture a graph takes longer than to run it: a graph of at least `runs` runs,
+  // and not more than twice as many, is used again.
   double replay(const Kernel& kernel, int runs) {
     auto found = std::ranges::find_if(graphs_, [&](const Replay& r) {
       return r.kernel == &kernel && r.runs >= runs && r.runs <= 2 * runs;

@@ -40,7 +40,7 @@ std::vector<ArenaBlock> arena_blocks(const ExecutionPlan& plan) {
   const int last = static_cast<int>(plan.steps().size()) - 1;
   for (const Step& step : plan.steps()) {
     for (const Placement& input : step.inputs) contents.read(input, step.index);
-    // A kernel may write its output while it still reads; what it reads ends with this step either way.
+    // A kernel may write its output while it still reads; what it reads ends with this step in both cases.
     for (const Placement& output : step.outputs) contents.write(output, step.index);
     const std::size_t scratch = step.on_host ? 0 : step.kernel->scratch_bytes();
     if (scratch > 0) contents.add({step.scratch_offset, scratch, step.index, step.index, step.index, true});

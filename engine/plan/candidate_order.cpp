@@ -26,7 +26,8 @@ class Expected {
   }
 
  private:
-  // The least of the first one and what its kernel fuses in turn; what has no estimate counts nothing.
+  // The minimum of the first candidate's estimate and of those of what its kernel fuses in turn; what has no estimate
+  // counts nothing.
   double apart(FollowingNodes nodes) const {
     if (nodes.empty()) return 0;
     std::optional<double> least;

@@ -24,7 +24,7 @@ struct DescribedNode {
   DescribedNode& operator=(const DescribedNode&) = delete;
 };
 
-/// Where the inputs of a node behind these come from (ChainLink::sources). Each of `chain` has one output. outside:
+/// Where the inputs of a node after these come from (ChainLink::sources). Each of `chain` has one output. outside:
 /// what they read beside (LinkSource::outside), to which the node's is added.
 std::vector<LinkSource> link_sources(const Graph& graph, std::span<const Node* const> chain, const Node& node,
                                      std::vector<ValueId>& outside);

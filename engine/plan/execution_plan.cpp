@@ -89,7 +89,7 @@ std::shared_ptr<const ExecutionPlan> ExecutionPlan::build(Graph graph, const Reg
   return plan;
 }
 
-// Behind what the steps use.
+// After what the steps use.
 void ExecutionPlan::place_whole_outputs() {
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
     Placement& output = outputs_[i];

@@ -79,7 +79,7 @@ struct Step {
   std::vector<int>
       fused;              ///< nodes after it that the kernel computes too; the last one's outputs are written
   bool is_chain = false;  ///< they read each other's results as they like (Fusion::chain)
-  std::vector<ValueId> outside;  ///< what they read that the first node does not; behind its inputs
+  std::vector<ValueId> outside;  ///< what they read that the first node does not; after its inputs
   /// Outputs of other steps that lie inside output 0 because their kernels write them there.
   struct Part {
     ValueId value = kNoValue;

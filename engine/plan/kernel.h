@@ -29,7 +29,7 @@ struct LinkSource {
   int index = 0;
 };
 
-/// A node that the kernel of a chain computes behind its first one.
+/// A node that the kernel of a chain computes after its first one.
 struct ChainLink {
   const NodeSpec* node = nullptr;
   std::vector<LinkSource> sources;  ///< one per input of the node
@@ -42,12 +42,12 @@ struct Fusion {
   /// is that of the last one. Their other inputs are constants.
   std::span<const NodeSpec* const> followers;
   /// Nodes that are computed as well, in this order, each from results of those before it, from what the node reads,
-  /// and from what was computed before it: run() gets the node's inputs, behind them those values
+  /// and from what was computed before it: run() gets the node's inputs, after them those values
   /// (LinkSource::outside), and the output of the last one. No other value of them exists anywhere. Nothing else is
   /// fused with a chain.
   std::span<const ChainLink> chain;
   /// Null, or the node that computes input 0, with what is fused into it, and the candidate that runs it. Nothing else
-  /// reads that input and it lies nowhere as a whole: run() gets the producer's inputs in place of the node's.
+  /// reads that input and it lies nowhere as a whole: run() gets the producer's inputs instead of the node's.
   const NodeSpec* producer = nullptr;
   const Candidate* producer_candidate = nullptr;
   /// Bytes from the start of one row of channels of output 0 to that of the next, where they lie in a larger value, of
@@ -69,7 +69,7 @@ struct NodeSpec {
   Precision precision = Precision::fp32;
   int threads = 1;  ///< workers that will call run's parallel loops; sizes per-worker scratch
   int gpu = 0;      ///< ordinal of the GPU that is current while candidates are asked and kernels created
-  /// Which of its ways to run the node a candidate shall create (Candidate::variants); empty: its own choice.
+  /// The variant that a candidate shall create (Candidate::variants); empty: its own choice.
   std::string_view variant = {};
   /// Nothing while candidates are chosen and timed.
   Fusion fusion = {};
@@ -86,9 +86,9 @@ struct RunContext {
   void* stream = nullptr;  ///< on a GPU: the cudaStream_t to launch on; run() must not synchronize it
   /// state_bytes() bytes, aligned like scratch: as the session's run before left them, zeros in its first one.
   std::byte* state = nullptr;
-  /// On a GPU, a bit for each of the first 32 inputs: what no launch in front can be writing any more, since one that
-  /// settles lies between. A kernel that begins early may read it before it waits, from the second-level cache: only
-  /// the wait makes sure that the first one holds nothing older.
+  /// On a GPU, a bit for each of the first 32 inputs: what no earlier launch can still be writing, since a launch that
+  /// orders prior writes lies between. A kernel that begins early may read it before it waits, from the second-level
+  /// cache: only the wait makes sure that the first one holds nothing older.
   std::uint32_t settled = 0;
 
   bool is_settled(std::size_t input) const { return input < 32 && (settled >> input & 1U) != 0; }
@@ -101,7 +101,7 @@ struct RowPlace {
   std::size_t stride = 0;
 };
 
-/// Arithmetic of a run, also what is done in vain: lanes behind the last channel, pixels that are computed twice.
+/// Arithmetic of a run, including what is wasted: lanes after the last channel, pixels that are computed twice.
 struct KernelWork {
   std::int64_t macs = 0;
   Products products = Products::fp32;
@@ -118,8 +118,8 @@ class Kernel {
   /// Memory that every session has for itself and that keeps its content from run to run, as counters need it of blocks
   /// that wait for each other. A session's runs follow each other, those of several sessions do not.
   virtual std::size_t state_bytes() const { return 0; }
-  /// On a GPU: whether run() has a launch that lets the next one begin, if at all, when everything in front of it has
-  /// finished. What was written before is settled for those behind it (RunContext::settled).
+  /// On a GPU: whether run() has a launch that lets the next one begin, if at all, when everything before it has
+  /// finished. What was written before is settled for the launches after it (RunContext::settled).
   virtual bool orders_prior_writes() const { return false; }
   /// False when run() never reads constant `index` of its inputs (it was packed at creation), so that the plan may
   /// release the original.

@@ -12,11 +12,11 @@ namespace pipit {
 
 namespace {
 
-// What is alive may take so many times the second-level caches of all threads: with 2 MiB a core and a large shared
-// cache behind it, the best of half to four times as much. Twice that loses nothing yet (docs/benchmarks/cpu.md).
+// Live values may take this multiple of the second-level caches of all threads: the best of half to four times as much
+// for 2 MiB a core and a large shared cache. Twice that loses nothing yet (docs/benchmarks/cpu.md).
 constexpr std::int64_t kCaches = 8;
 constexpr std::int64_t kStillNear = 2;
-// Every micro-batch reads all weights. They may be so many times as much as the activations that it writes.
+// Every micro-batch reads all weights. They may be this multiple of the activations that it writes.
 constexpr std::int64_t kWeights = 2;
 
 std::int64_t samples_of(const Shape& shape) {
@@ -59,7 +59,7 @@ std::string find_obstacle(const Graph& graph, Samples& samples) {
 
 // A number of samples near `wanted` with which few are computed twice; 0: there is none.
 std::int64_t even_size(std::int64_t samples, std::int64_t wanted) {
-  constexpr std::int64_t kMaxRepeated = 16;  // one in so many
+  constexpr std::int64_t kMaxRepeated = 16;  // one in this many
   std::int64_t best = 0;
   std::int64_t fewest = samples + samples / kMaxRepeated + 1;
   const auto consider = [&](std::int64_t size) {

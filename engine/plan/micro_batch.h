@@ -42,7 +42,7 @@ Samples find_samples(const Graph& graph);
 std::int64_t live_bytes_per_sample(const Graph& graph, const Samples& samples);
 
 /// `wanted` samples together (0: all). Without a wish, about as many as keep what is alive at once near the
-/// second-level caches of `threads` threads, but so many that reading all weights for each micro-batch costs little
+/// second-level caches of `threads` threads, but enough that reading all weights for each micro-batch costs little
 /// beside their activations; all where they are no more than that or cannot be cut evenly. Throws Error when it cannot
 /// be as wanted.
 MicroBatches choose_micro_batches(const Graph& graph, const Samples& samples,

@@ -74,7 +74,7 @@ struct StepDraft {
   const Candidate* candidate = nullptr;
   int node = 0;  ///< that the candidate was chosen for
   std::string variant;
-  std::vector<int> chain;               ///< behind `node`; then there is nothing of the rest
+  std::vector<int> chain;               ///< after `node`; then nothing of the rest is set
   std::vector<int> followers;           ///< of `node`
   std::unique_ptr<StepDraft> producer;  ///< computes input 0; step.node is the producer's
   std::size_t row_stride = 0;           ///< this and what follows as Fusion has it
@@ -111,7 +111,7 @@ struct PlacedValues {
 /// Packs the arena and fills the steps' placements.
 PlacedValues place_values(const PlanSubject& subject, const ValueBuffers& buffers, std::vector<Step>& steps);
 
-/// Throws Error when the options or the machine allow no arena of so many bytes.
+/// Throws Error when the options or the machine allow no arena of `bytes` bytes.
 void check_arena(std::size_t bytes, const PlanOptions& options);
 
 }  // namespace pipit

@@ -91,7 +91,7 @@ class Chooser {
            c.fusions.place_of_input || c.fusions.writes_strided_rows || c.fusions.overwrites;
   }
 
-  // The candidate, and in the step how it was chosen; null when all refuse. Without a tuner nobody is asked after
+  // The candidate, and in the step how it was chosen; null when all refuse. Without a tuner no candidate is asked after
   // the first that accepts: asking can take long where a library builds what it is asked for.
   const Candidate* select_candidate(const NodeSpec& spec, std::span<const NodeSpec* const> followers,
                                     StepDraft& draft, bool may_time) const {

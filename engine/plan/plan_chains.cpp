@@ -41,7 +41,7 @@ class Inside {
     outputs_.push_back({output, 0});
     if (uses_[index(output)] > 0) ++open_;
   }
-  // Whether nothing else reads another output than the last one: neither a view of it, nor who runs the graph.
+  // Whether nothing else reads another output than the last one: neither a view of it, nor the caller of the graph.
   bool closed() const { return open_ == (uses_[index(outputs_.back().value)] > 0 ? 1 : 0); }
 
  private:

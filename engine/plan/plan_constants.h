@@ -10,8 +10,8 @@
 
 namespace pipit {
 
-/// Shares the tensors of a graph's constants and gives each up when nobody is left who has yet to pack it, so that a
-/// model is never held twice. May be used by several threads at once.
+/// Shares the tensors of a graph's constants and gives each up when no kernel is left that has yet to pack it, so that
+/// a model is never held twice. May be used by several threads at once.
 class PlanConstants {
  public:
   explicit PlanConstants(const Graph& graph);

@@ -13,16 +13,16 @@ namespace {
 
 // A kernel this many times slower than the best is given up after its estimate.
 constexpr double kHopeless = 3;
-// One that is behind by this part of the best after a turn of both, half of it after two, a third after three, is given
-// up too: most of many variants are far behind, and to time them to the end takes most of a choice's time.
+// One that is slower than the best by this share of it after a turn of both, half of it after two, a third after three,
+// is given up too: most of many variants are far slower, and timing them to the end would take most of a choice's time.
 constexpr double kBehind = 0.3;
 // Smaller differences are noise: the earlier candidate keeps the node.
 constexpr double kTie = 0.03;
 // A first run this long needs no second one for its estimate, in milliseconds.
 constexpr double kLongRun = 50;
 // What may be spent on one node: timed turns of each contender after its estimate, in which short runs are repeated for
-// about so many milliseconds, or so many times; no further turn once all runs took so long together, and after four
-// times that no further contender.
+// about kSampleMs milliseconds, at most kMaxRuns times; no further turn once all runs together took kNodeMs, and no
+// further contender after four times that.
 constexpr int kRounds = 5;
 constexpr double kSampleMs = 0.5;
 constexpr int kMaxRuns = 20;

@@ -42,7 +42,7 @@ struct Choice {
 class KernelTimer {
  public:
   virtual ~KernelTimer() = default;
-  /// Allocates operands for the node, in place of the previous node's, and fills the inputs that are no constants
+  /// Allocates operands for the node, instead of the previous node's, and fills the inputs that are no constants
   /// with pseudo-random values (fill_operand). Throws Error when memory is not to be had.
   virtual void load(const NodeSpec& spec) = 0;
   /// Runs a kernel that was made for the loaded node once, before it is timed. Its milliseconds may include what only a

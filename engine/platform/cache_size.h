@@ -5,7 +5,7 @@
 
 namespace pipit {
 
-/// Bytes; 1 MiB, the least that server cores of the last years have, where the system does not say.
+/// Bytes; 1 MiB, the minimum of recent server cores, where the system does not say.
 std::int64_t second_level_cache();
 
 }  // namespace pipit

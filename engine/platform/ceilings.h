@@ -30,7 +30,7 @@ struct MemoryCeiling {
   MeasuredRate read, write;
   MeasuredRate copy, add;  ///< one and two bytes read for each that is written
 
-  /// Milliseconds that reading and writing so many bytes takes at least.
+  /// The lower bound, in milliseconds, of reading and writing that many bytes.
   double floor_ms(double read_bytes, double written_bytes) const;
 };
 
@@ -46,7 +46,7 @@ struct Ceilings {
   double seconds = 0;       ///< that measuring took
   std::vector<ArithmeticCeiling> arithmetic;
   std::vector<MemoryCeiling> memory;  ///< nearest first
-  /// Of a GPU, as rates: kernels without work that run behind each other in a second, and how often the host can start
+  /// Of a GPU, as rates: consecutive kernels without work in a second, and how often the host can start
   /// one and learn that it is done.
   MeasuredRate launches;
   MeasuredRate synchronizations;

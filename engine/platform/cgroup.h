@@ -13,7 +13,7 @@ std::string own_cgroups();
 /// version 1 or 2, mounted at `root` (/sys/fs/cgroup); infinity where there is none.
 double cgroup_cpu_limit(const std::filesystem::path& root, const std::string& groups);
 
-/// Bytes that they leave: the least of what each group's limit is above its use, infinity where there is no limit.
+/// Bytes that they leave: the minimum over all groups of the limit minus the use, infinity where there is no limit.
 double cgroup_free_memory(const std::filesystem::path& root, const std::string& groups);
 
 }  // namespace pipit

@@ -55,7 +55,7 @@ MeasuredRate measure_rate(ThreadPool& pool, double amount,
     milliseconds();
     return *std::min_element(own_ms.begin(), own_ms.end());
   };
-  // Also long enough to leave low clock rates behind.
+  // Also long enough to reach high clock rates.
   for (double ms = fastest_ms(); ms < kRoundMs / 2; ms = fastest_ms())
     steps *= std::clamp<std::int64_t>(static_cast<std::int64_t>(kRoundMs / std::max(ms, 1e-3)), 2, 1000);
   return measure_rate(

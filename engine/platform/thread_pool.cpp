@@ -60,11 +60,11 @@ struct ThreadPool::Impl {
     for (std::atomic<int>& cpu : cpus) cpu.store(-1, std::memory_order_relaxed);
   }
 
-  // The job, written by the caller while `gate` is closed and nobody is inside.
+  // The job, written by the caller while `gate` is closed and no worker is inside.
   Call call = nullptr;
   void* body = nullptr;
   std::vector<Share> shares;  // of the caller, then of every worker
-  FloatMode mode;             // the caller's: every index is computed alike, whoever claims it
+  FloatMode mode;             // the caller's: every index is computed alike by any worker
 
   // Workers enter an open gate and leave it; the caller closes it when no index is left and waits only for
   // those inside. A worker that the system has not woken yet costs the caller nothing.
@@ -81,7 +81,7 @@ struct ThreadPool::Impl {
   void share_out(std::int64_t count) {
     const auto n = static_cast<std::int64_t>(shares.size());
     const std::int64_t part = count / n;
-    const std::int64_t longer = count % n;  // so many shares have one index more
+    const std::int64_t longer = count % n;  // this many shares have one index more
     std::int64_t begin = 0;
     for (std::int64_t w = 0; w < n; ++w) {
       Share& share = shares[static_cast<std::size_t>(w)];
@@ -151,7 +151,7 @@ struct ThreadPool::Impl {
     note_cpu(worker, cpu);
   }
 
-  // Written only when it changes: everybody reads it.
+  // Written only when it changes: all threads read it.
   void note_cpu(int worker, int cpu) {
     std::atomic<int>& noted = cpus[static_cast<std::size_t>(worker)];
     if (noted.load(std::memory_order_relaxed) != cpu) noted.store(cpu, std::memory_order_relaxed);

@@ -43,7 +43,7 @@ class ThreadPool {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The pool of `threads` threads that everybody in this process who asks for as many shares; 0 means available_cpus().
+/// The pool of `threads` threads, shared by all callers in this process that ask for as many; 0 means available_cpus().
 /// It ends with its last user.
 std::shared_ptr<ThreadPool> shared_pool(int threads = 0);
 

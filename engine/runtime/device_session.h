@@ -38,7 +38,7 @@ class DeviceSession {
   /// profile_session. `progress` is called after every run, warm-up included.
   virtual Profile profile(std::span<const ConstTensorView> inputs, int warmup, int runs,
                           const std::function<void(int)>& progress) = 0;
-  /// Milliseconds of the device for each of `runs` repetitions of the last run(), one queued behind the other and
+  /// Milliseconds of the device for each of `runs` repetitions of the last run(), queued one after the other and
   /// without copies to and from the host. Not before a run().
   virtual std::vector<double> repeat_ms(int runs) = 0;
 };

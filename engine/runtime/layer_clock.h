@@ -1,4 +1,4 @@
-// Device times of single layers on a GPU, as in the graph of a network: one launch behind the other.
+// Device times of single layers on a GPU, as in the graph of a network: one launch after the other.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,8 @@ struct LayerSeries {
 
 /// The smallest sets of layers such that layers with a node in common are in one set: where one side fuses what another
 /// does not, the set has one layer there and two here. Element [set][side] lists positions on that side; none where
-/// that side has nothing of the kind. In the order of side 0; what it has not stands behind what precedes it elsewhere.
+/// that side has nothing of the kind. In the order of side 0; a set that it does not have comes after what precedes it
+/// on another side.
 std::vector<std::vector<std::vector<std::size_t>>> match_layers(
     std::span<const std::vector<LayerSeries>> sides);
 

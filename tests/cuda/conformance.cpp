@@ -21,7 +21,7 @@ std::shared_ptr<const Tensor> shared_random(const Shape& shape, std::mt19937& ra
 
 namespace {
 
-constexpr std::size_t kGuard = 1024;  // bytes in front of and behind every operand; keeps 256-byte alignment
+constexpr std::size_t kGuard = 1024;  // bytes before and after every operand; keeps 256-byte alignment
 constexpr auto kPoison = std::byte{0xFF};
 
 // Device memory between two guard zones. All bits set: NaN for floats, -1 for integers.
@@ -224,7 +224,7 @@ class Run {
 
   NodeSpec spec() const { return described(test_.followers.size()); }
 
-  // With so many of the followers.
+  // With that many of the followers.
   NodeSpec described(std::size_t followers) const {
     NodeSpec result{layer_, input_descs_, output_descs_, constants_, test_.precision, 1, 0, test_.variant};
     result.fusion.followers = followers_->specs().first(followers);

@@ -45,7 +45,7 @@ struct GpuCase {
   /// In fp16: keep non-constant f32 inputs and f32 outputs as they are (Cast at the borders of a graph).
   bool keep_input_f32 = false;
   bool keep_output_f32 = false;
-  /// Which of its ways the candidate takes (Candidate::variants); empty: its own choice.
+  /// The candidate's variant (Candidate::variants); empty: its own choice.
   std::string variant;
 };
 
@@ -61,7 +61,7 @@ void expect_gpu(const Layer& layer, const std::string& candidate, const GpuCase&
 /// Why the candidate refuses; empty when it accepts. Throws Error when there is no such candidate.
 std::optional<std::string> gpu_refusal(const Layer& layer, const std::string& candidate, const GpuCase& test);
 
-/// The candidate's ways to run the case.
+/// The candidate's variants for the case.
 std::vector<std::string> gpu_variants(const Layer& layer, const std::string& candidate, const GpuCase& test);
 
 /// Microseconds per launch, from events around a captured graph of `launches` launches, best of five replays.

@@ -40,7 +40,7 @@ class FollowerChain {
   /// Of the last one.
   const std::vector<TensorDesc>& outputs() const { return described_.back().outputs; }
 
-  /// Whether the candidate takes one after the other, behind the node that `described` describes with so many of them.
+  /// Whether the candidate takes one after the other, after the node that `described` describes with that many of them.
   template <typename Describe>
   bool taken_by(const Candidate& candidate, Describe described) const {
     for (std::size_t i = 0; i < specs_.size(); ++i) {

@@ -98,7 +98,7 @@ TEST(GpuFusion, ConvolutionsComputeTheFunctionOfTheirResults) {
   EXPECT_EQ(results(apart), expected) << "seed " << gpu_seed();
 }
 
-// In fp16, as an EfficientNet has them, with a residual and bounds in front of the function; where it is not fused: a
+// In fp16, as an EfficientNet has them, with a residual and bounds before the function; where it is not fused: a
 // second function, and results that something else reads.
 Graph functions_in_floating_point(std::mt19937& random) {
   GraphBuilder builder;

@@ -26,7 +26,7 @@ struct ChainNumbers {
   std::optional<int> least_weight = {};  ///< nothing: as far below zero
 };
 
-/// In INT8 behind a Quantize for each input.
+/// In INT8 after a Quantize for each input.
 inline Graph graph_of(const cuda::ConvChainShape& s, bool int8, Numbers& numbers,
                       const ChainNumbers& how = {}) {
   const auto shape_of = [&](int channels) { return Shape{s.images, channels, s.height, s.width}; };

@@ -91,7 +91,7 @@ inline cuda::ConvChainShape random_block(std::mt19937& random, int element_bytes
   return shape;
 }
 
-/// Residual blocks of 256 channels inside, one behind the other, in INT8.
+/// Residual blocks of 256 channels inside, one after the other, in INT8.
 inline cuda::ConvChainShape residual_blocks(int images, int height, int width, int channels, int count) {
   cuda::ConvChainShape shape{images, height, width, 1, {channels}, {}};
   for (int x = 0; x < 3 * count; x += 3) {
@@ -102,7 +102,7 @@ inline cuda::ConvChainShape residual_blocks(int images, int height, int width, i
   return shape;
 }
 
-/// The same chain of one input behind a 1x1 from 64 channels that computes it, and in front of one that reads its
+/// The same chain of one input after a 1x1 from 64 channels that computes it, and before one that reads its
 /// result.
 inline cuda::ConvChainShape between_convolutions(cuda::ConvChainShape shape) {
   for (cuda::ChainConv& conv : shape.convs) {

@@ -8,7 +8,7 @@ using cuda::ConvChainShape;
 
 constexpr const char* kName = "basic_block";
 
-// `count` blocks one behind the other, each of which adds what it reads or nothing.
+// `count` blocks one after the other, each of which adds what it reads or nothing.
 ConvChainShape blocks(int count, bool adds) {
   ConvChainShape shape{1, 1, 1, 2, {64}, {}};
   for (int x = 0; x < 2 * count; x += 2) {

@@ -1,4 +1,4 @@
-// "rows" of Concat on the GPU: every element type and unit, many inputs; what a channel is scaled by behind it.
+// "rows" of Concat on the GPU: every element type and unit, many inputs; what a channel is scaled by after it.
 #include <algorithm>
 
 #include "compile/compile.h"
@@ -93,7 +93,7 @@ Computed run_on(DeviceKind device, Precision precision, const Graph& graph,
   return result;
 }
 
-// What a DenseNet is made of. A convolution in front and behind, so that all of it is channels_last.
+// What a DenseNet is made of. A convolution before and after, so that all of it is channels_last.
 TEST(ConcatRows, ABatchNormIsComputedOnTheWay) {
   PIPIT_NEEDS_GPU();
   Numbers numbers(241);

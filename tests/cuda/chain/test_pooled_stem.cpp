@@ -72,7 +72,7 @@ TEST(PooledStem, AgreesInHalves) {
   }
 }
 
-// The graph with bytes in front, whose kernel reads them itself, gives the bits that floats give.
+// The graph that begins with bytes, whose kernel reads them itself, gives the bits that floats give.
 void expect_same_of_bytes(bool int8, unsigned test) {
   Numbers numbers(test);
   for (int i = 0; i < 20; ++i) {

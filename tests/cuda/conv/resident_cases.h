@@ -9,7 +9,7 @@
 
 namespace pipit::test {
 
-/// Calls check(layer, test) for the first and the last way to run the convolution, with pruned weights or not. Outputs
+/// Calls check(layer, test) for the first and the last variant of the convolution, with pruned weights or not. Outputs
 /// become a multiple of eight. Returns why the candidate refuses it, where it does.
 template <typename Check>
 std::optional<std::string> check_resident(Geometry g, bool pruned, std::mt19937& random, Check&& check) {

@@ -1,5 +1,5 @@
 // Global averages that "implicit_gemm" computes of its own results, in fp16 and INT8, against the CPU reference. The
-// integers of a Quantize behind them are in test_fusion.cpp.
+// integers of a Quantize after them are in test_fusion.cpp.
 #include <array>
 #include <set>
 
@@ -39,7 +39,7 @@ struct Ways {
   }
 };
 
-// The test in every way to run it.
+// The test in every variant.
 void expect_all_ways(const Layer& layer, GpuCase test, Ways& ways) {
   if (const auto reason = gpu_refusal(layer, "implicit_gemm", test)) {
     ++ways.refused;

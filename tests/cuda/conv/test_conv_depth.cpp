@@ -85,7 +85,7 @@ int sum_of(const ConvShape& s, const KeptDepth& depth, const std::vector<DepthBl
         weight = static_cast<int>(to_float(w));
       }
       if (from.down == 0x7FFF) {
-        EXPECT_EQ(weight, 0) << "a weight behind the last block";
+        EXPECT_EQ(weight, 0) << "a weight after the last block";
       } else {
         sum += weight * x(at.image, at.h + from.down, at.w + from.right, c * per_value + i);
       }

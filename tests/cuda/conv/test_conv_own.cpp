@@ -175,7 +175,7 @@ TEST(ConvImplicitGemm, EveryKernelOnASmallProduct) {
   }
 }
 
-// Zeros that tiles leave out: of 8 channels of a tap as in memory, of more and of fewer, in every way to run a node.
+// Zeros that tiles leave out: of 8 channels of a tap as in memory, of more and of fewer, in every variant of a node.
 TEST(ConvImplicitGemm, LeavesZerosOut) {
   PIPIT_NEEDS_GPU();
   std::mt19937 random(gpu_seed() + 12);
@@ -196,7 +196,7 @@ TEST(ConvImplicitGemm, LeavesZerosOut) {
   }
 }
 
-// Groups of any width, wider and narrower than a block of k, in every way to run a node.
+// Groups of any width, wider and narrower than a block of k, in every variant of a node.
 TEST(ConvImplicitGemm, Groups) {
   PIPIT_NEEDS_GPU();
   std::mt19937 random(gpu_seed() + 13);

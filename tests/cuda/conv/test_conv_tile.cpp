@@ -308,7 +308,7 @@ TEST(ConvTile, ChoiceFitsTheGpu) {
   EXPECT_GT(choose_tile(small, 132, true).splits, 1);
 }
 
-// INT8 at batch 1: blocks of a step or two may be many, as in networks on an H100; longer ones stand in the way.
+// INT8 at batch 1: blocks of a step or two may be many, as in networks on an H100; longer ones delay the next layer.
 TEST(ConvTile, ShallowBytesTakeNarrowTiles) {
   const auto tile = [](int channels, int size, int outputs, int kernel) {
     ConvShape s;

@@ -85,7 +85,7 @@ Mbarrier& mbarrier_at(std::uint32_t address, const char* what) {
   Mbarrier* m = find(b, address, checked(b, address, 8, what, 8));
   if (m == nullptr) fail("{}: there is no initialized mbarrier at {}", what, place(address));
   if (m->made_at > running->warp->clocks.of(m->made_by))
-    fail("{}: nothing orders it behind the initialization of the mbarrier at {} by {}", what, place(address),
+    fail("{}: nothing orders it after the initialization of the mbarrier at {} by {}", what, place(address),
          machine->actors[m->made_by]);
   return *m;
 }
@@ -177,7 +177,7 @@ void bar_arrive(int barrier, int threads) {
   arrive_named(barrier, threads);
 }
 
-// Orders initializations, and nothing else, in front of a relaxed arrival behind it; here all that came before it.
+// Orders initializations, and nothing else, before a relaxed arrival after it; here all that came before it.
 void fence_mbarrier_init() {
   PIPIT_EMULATES("fence.mbarrier_init");
   release_to(running->warp->initialized);

@@ -15,7 +15,7 @@ std::uint64_t draw_due();
 /// 16-byte chunks of rows change places within the swizzle's bytes as the rows do (CUDA Driver API, "tensor map",
 /// swizzle modes; PTX ISA, "Swizzling Modes").
 std::uint32_t swizzled(std::uint32_t address, int bytes);
-/// What will be overwritten is poisoned; the copy of the pieces, `bytes` in all, is under way.
+/// What will be overwritten is poisoned; the copy of the pieces, `bytes` in all, is in flight.
 void begin_copy(std::unique_ptr<Copy> copy, std::uint32_t bytes);
 
 std::uint64_t first_copy_due();

@@ -99,7 +99,7 @@ cudaError_t find(const char* name, void** function, cudaDriverEntryPointQueryRes
 }  // namespace
 }  // namespace pipit::test::emulation
 
-// In place of the CUDA runtime's.
+// Replace the CUDA runtime's.
 #if CUDART_VERSION >= 12050
 extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned,
                                                         unsigned long long,

@@ -1,5 +1,5 @@
 // Runs kernels on the CPU, with a random order of their threads, and looks for what is wrong in any order
-// (docs/kernels/gpu.md, "Kernels on a CPU"). A test includes this in front of kernels: their headers are those that
+// (docs/kernels/gpu.md, "Kernels on a CPU"). A test includes this before kernels: their headers are those that
 // translate.py has made.
 #pragma once
 
@@ -51,7 +51,7 @@ Outcome run(void (*kernel)(Parameters...), const Launch& how, const Arguments&..
 void* allocate(std::size_t bytes);
 void release(void* data);
 
-/// Global memory with a page behind it, and one in front, that nobody may touch; its end, rounded up to 16 bytes, is
+/// Global memory with a page after it, and one before it, that no thread may touch; its end, rounded up to 16 bytes, is
 /// the page's. Bulk copies must stay within such memory.
 template <typename T>
 class Global {

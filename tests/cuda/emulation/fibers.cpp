@@ -11,7 +11,7 @@
 #include "tests/cuda/emulation/report.h"
 
 // Saves what the ABI wants saved on the stack that is left (System V AMD64 ABI, "Register Usage"), and goes on from
-// what was saved on the other. Nobody changes the modes of floating-point arithmetic.
+// what was saved on the other. No fiber changes the modes of floating-point arithmetic.
 extern "C" void pipit_switch_stacks(void** save, void* to);
 asm(R"(
 .text
@@ -130,7 +130,7 @@ void finish() {
   Thread& t = *running;
   t.where = nullptr;
   t.what = "its end";
-  if (!t.sums.empty()) fail("a thread ends while products are under way");
+  if (!t.sums.empty()) fail("a thread ends while products are in flight");
   t.finished = true;
   Warp& w = *t.warp;
   w.ready &= ~(1U << t.lane);
@@ -141,7 +141,7 @@ void finish() {
   ++machine->changes;
 }
 
-// Where every fiber begins. Nothing may be thrown out of it: there is nobody below.
+// Where every fiber begins. Nothing may be thrown out of it: there is no caller.
 [[noreturn]] void enter() {
   try {
     (*machine->body)();
@@ -181,7 +181,7 @@ bool wake(Wait kind) {
   return any;
 }
 
-// Whatever copy or product is due first: what is late becomes current only when nobody can go on, or by chance.
+// The copy or product that is due first: what is late becomes current only when no thread can go on, or by chance.
 bool run_first_due() {
   const std::uint64_t copy = first_copy_due(), product = first_product_due();
   if (copy == kNothingDue && product == kNothingDue) return false;
@@ -214,7 +214,7 @@ void begin_fiber(Thread& thread) {
   thread.stack = free_stacks.back();
   free_stacks.pop_back();
   auto* top = reinterpret_cast<void**>(thread.stack + kStack);
-  *--top = nullptr;  // in place of a return address, so that the stack is aligned as behind a call
+  *--top = nullptr;  // instead of a return address, so that the stack is aligned as after a call
   *--top = reinterpret_cast<void*>(&enter);
   for (int i = 0; i < 6; ++i) *--top = nullptr;
   thread.stack_pointer = top;

@@ -14,7 +14,7 @@ void end_fiber(Thread& thread);
 /// Runs threads until all of a cluster have ended, or those of all clusters. Throws what a thread finds.
 void schedule();
 
-/// Once in `one_of` times the thread falls behind the others of its warp, or lets other warps go first.
+/// Once in `one_of` times the thread runs later than the others of its warp, or lets other warps go first.
 void perhaps_fall_behind(std::uint32_t one_of);
 /// Until what the thread waits for, in `running->until` and beside it, is there.
 void wait_for(Wait what);

@@ -53,7 +53,7 @@ void on_fault() {
 
 void handle(int signal, siginfo_t* info, void* context) {
   if (running == nullptr) {
-    // Not a kernel's: as if nobody handled it, when the instruction is repeated.
+    // Not a kernel's: as if there were no handler, when the instruction is repeated.
     std::signal(signal, SIG_DFL);
     return;
   }

@@ -48,7 +48,7 @@ std::unique_ptr<Block> make_block(Cluster& cluster, unsigned rank) {
       how.cluster_along_y ? Index{cluster.id, rank, 0} : index_in(cluster.id * how.cluster + rank, how.grid);
   b->dynamic = kWindow + kStatics + 16;
   b->dynamic_bytes = static_cast<std::uint32_t>(how.shared);
-  // Behind the statics there is room for an alignment of 1024, and for the 16 bytes by which less is spoilt.
+  // After the statics there is room for an alignment of 1024, and for the 16 bytes by which less is spoilt.
   b->bytes = (kStatics + 2048 + b->dynamic_bytes + 1023) / 1024 * 1024;
   b->memory = static_cast<std::byte*>(std::aligned_alloc(1024, b->bytes));
   if (b->memory == nullptr) throw std::bad_alloc();
@@ -94,12 +94,12 @@ void begin_cluster(unsigned id) {
   c.threads = c.live;
 }
 
-// Nothing of what was begun may be under way still: the next block has the same shared memory.
+// Nothing of what was begun may be in flight still: the next block has the same shared memory.
 void check_end(const Cluster& c) {
   for (const auto& b : c.blocks) {
     for (const auto& copy : machine->copies) {
       if (copy->block == b.get())
-        fail("block {} ends while a copy to its shared memory is under way, which was asked for at\n{}",
+        fail("block {} ends while a copy to its shared memory is in flight, which was asked for at\n{}",
              b->index.x, lines_of(copy->where));
     }
     for (const auto& m : b->barriers) {
@@ -136,7 +136,7 @@ void run_all() {
   unsigned begun = 0;
   while (begun < clusters || !machine->clusters.empty()) {
     if (machine->clusters.empty()) {
-      // Nobody is left to whom their past could matter.
+      // No thread is left to which their past could matter.
       machine->actors.resize(1);
       machine->released.clear();
     }

@@ -1,7 +1,7 @@
 // The state of a run. The files beside this one each do a part of what a GPU does with it:
 //   fibers         threads as fibers, in an order of chance
 //   report         errors, with places in the kernel and in shared memory
-//   order          who comes before whom in shared memory
+//   order          which access comes before which in shared memory
 //   shared_memory  addresses, loads and stores, atomics; cp.async
 //   barriers       mbarriers, barriers of blocks and clusters, registers of warps
 //   copy_engine    bulk copies while threads go on; tensor_copies: of boxes
@@ -76,7 +76,7 @@ struct CpAsync {
   const void* where;
 };
 
-/// Accumulators of a thread that products are under way for.
+/// Accumulators of a thread that products are in flight for.
 struct Sums {
   void* registers;
   int count;
@@ -104,7 +104,7 @@ struct Thread {
   std::uint64_t fenced_at = 0;
   std::vector<CpAsync> open_copies;
   std::deque<std::vector<CpAsync>> copy_groups;
-  // Products: numbers issued and waited for, and behind which number each group ends.
+  // Products: numbers issued and waited for, and after which number each group ends.
   int issued = 0, awaited = 0;
   std::vector<int> commits;
   std::vector<std::unique_ptr<Sums>> sums;
@@ -210,7 +210,7 @@ struct Piece {
 /// A copy arrives in parts, each of which counts on the barrier.
 struct Copy {
   std::vector<Piece> pieces;
-  std::vector<std::pair<std::size_t, std::uint32_t>> parts;  ///< the piece behind each, bytes
+  std::vector<std::pair<std::size_t, std::uint32_t>> parts;  ///< the piece after each, bytes
   std::size_t part = 0, piece = 0;
   Block* block = nullptr;  ///< that it goes to
   Mbarrier* barrier = nullptr;
@@ -247,7 +247,7 @@ struct Machine {
   std::uint64_t sends = 0;
 };
 
-/// Of the run that is under way, and the thread that runs; null while the scheduler does.
+/// Of the run in progress, and the thread that runs; null while the scheduler does.
 extern Machine* machine;
 extern Thread* running;
 

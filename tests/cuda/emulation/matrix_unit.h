@@ -36,7 +36,7 @@ bool left_is_zero(const Block& b, const Product& p);
 /// The next product of the group, all of whose threads have issued it.
 std::uint64_t first_product_due();
 void run_first_product();
-/// Whether the i-th of the groups that multiply had a product that was due; those behind it may have run as well.
+/// Whether the i-th of the groups that multiply had a product that was due; those after it may have run as well.
 bool run_products_if_due(std::size_t i);
 
 }  // namespace pipit::test::emulation

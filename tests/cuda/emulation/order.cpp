@@ -12,7 +12,7 @@ namespace {
 
 [[noreturn]] void race(const Block& b, std::uint32_t word, const char* what, const char* before,
                        std::uint32_t actor, std::uint32_t where) {
-  fail("race in the shared memory of block {} at {}: nothing orders {} behind the {} by {} at\n{}", b.index.x,
+  fail("race in the shared memory of block {} at {}: nothing orders {} after the {} by {} at\n{}", b.index.x,
        place(word * 4 + kWindow), what, before, machine->actors[actor], lines_of(code_at(where)));
 }
 
@@ -20,8 +20,8 @@ const char* name_of(const Written& last) {
   return last.clock == kNotYet ? "copy (cp.async) that was not waited for" : "write";
 }
 
-// What threads have read the copy engine may write over behind a fence: of a lane of the warp that has read, or of the
-// thread that asks for the copy.
+// The copy engine may overwrite what threads have read only after a fence: of a lane of the warp that has read, or of
+// the thread that asks for the copy.
 void check_fences(const Block& b, std::uint32_t word, const char* what) {
   const std::size_t n = b.warps.size();
   for (std::size_t i = 0; i < n; ++i) {
@@ -30,7 +30,7 @@ void check_fences(const Block& b, std::uint32_t word, const char* what) {
     const Warp& reader = *b.warps[i];
     const auto fenced = [&](const Thread* lane) { return lane != nullptr && lane->fenced_at >= time; };
     if (std::any_of(reader.lanes.begin(), reader.lanes.end(), fenced)) continue;
-    fail("{} to {}: no fence.proxy.async behind the read by {} at\n{}", what, place(word * 4 + kWindow),
+    fail("{} to {}: no fence.proxy.async after the read by {} at\n{}", what, place(word * 4 + kWindow),
          machine->actors[reader.actor], lines_of(code_at(b.read_where[word * n + i])));
   }
 }
@@ -68,7 +68,7 @@ void check_read(Block& b, const Warp& w, std::uint32_t word, const char* what, P
   const Block& writers = *b.cluster->blocks[last.thread >> 16];
   const Thread& writer = *writers.threads[last.thread & 0xFFFF];
   if (writer.fenced_at >= last.time || fenced_at >= last.time) return;
-  fail("{} of {}: no fence.proxy.async behind the store of block {} thread {} at\n{}", what,
+  fail("{} of {}: no fence.proxy.async after the store of block {} thread {} at\n{}", what,
        place(word * 4 + kWindow), writers.index.x, last.thread & 0xFFFF, lines_of(code_at(last.where)));
 }
 
@@ -114,7 +114,7 @@ void thread_writes(Block& b, std::uint32_t address, std::uint32_t bytes, const v
   const Warp& w = *running->warp;
   const std::uint32_t first = word_of(address);
   for (std::uint32_t i = 0; i < bytes / 4; ++i) {
-    // Two threads may store the same value without an order between them: nobody can see whose it is.
+    // Two threads may store the same value without an order between them: it cannot be seen whose it is.
     const bool same =
         b.written[first + i].time != 0 &&
         std::memcmp(b.memory + (first + i) * 4, static_cast<const std::byte*>(from) + i * 4, 4) == 0;

@@ -9,7 +9,7 @@
 
 namespace pipit::test::emulation {
 
-/// Copies of "cp.async" are nobody's past until they have been waited for.
+/// Copies of "cp.async" are in no thread's past until they have been waited for.
 constexpr std::uint32_t kNotYet = 0xFFFFFFFE;
 
 std::uint32_t new_actor(std::string name);
@@ -21,7 +21,7 @@ void acquire_from(const Clocks& from);
 /// Words are counted from the block's window on.
 std::uint32_t word_of(std::uint32_t address);
 
-/// Who reads: threads, or the copy engine and the matrix unit (PTX ISA, "Async proxy"), for which stores of threads
+/// The reader: threads, or the copy engine and the matrix unit (PTX ISA, "Async proxy"), for which stores of threads
 /// need a fence: the writer's, or the reader's of the time `fenced_at`.
 enum class Proxy { generic, async };
 void check_read(Block& b, const Warp& w, std::uint32_t word, const char* what, Proxy proxy,
@@ -34,7 +34,7 @@ void record_write(Block& b, std::uint32_t word, std::uint32_t actor, std::uint32
 void thread_reads(Block& b, std::uint32_t address, std::uint32_t bytes);
 /// from: what is stored.
 void thread_writes(Block& b, std::uint32_t address, std::uint32_t bytes, const void* from);
-/// A copy that counts on m: who waits there comes behind it, and behind what the thread knows that asked for it.
+/// A copy that counts on m: what waits there comes after it, and after what the thread knows that asked for it.
 void engine_writes(Block& b, std::uint32_t address, std::uint32_t bytes, Mbarrier& m, const char* what,
                    bool sent = false);
 

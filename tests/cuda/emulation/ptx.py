@@ -152,7 +152,7 @@ def _(s, _m):
 @emulates(r"mbarrier\.arrive\.(?:release\.\w+\.)?(expect_tx\.)?shared(::cta|::cluster)?\.b64")
 def _(s, m):
     if s.arguments[0] != "_":
-        return None  # nobody looks at the state
+        return None  # the state is not used
     second = s.value(2) if len(s.arguments) > 2 else "1"
     return called("mbarrier_arrive_expect" if m[1] else "mbarrier_arrive", s.value(1), second) + ";"
 

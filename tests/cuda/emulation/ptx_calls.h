@@ -1,4 +1,4 @@
-// What translated kernels call in place of PTX: translate.py and ptx.py write these calls. Addresses of shared memory
+// What translated kernels call instead of PTX: translate.py and ptx.py write these calls. Addresses of shared memory
 // are 32 bits wide as on a GPU; those of another block of the cluster have its rank + 1 in the upper eight.
 #pragma once
 

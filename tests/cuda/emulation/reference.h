@@ -162,7 +162,7 @@ inline void append_constants(std::vector<std::byte>& to, const RandomConv& conv,
   }
 }
 
-/// A grid of so many blocks; chance is the test's.
+/// A grid of `blocks` blocks; chance is the test's.
 inline Launch launch_of(std::mt19937& random, int blocks, int threads, int shared) {
   Launch how;
   how.grid = dim3(static_cast<unsigned>(blocks));

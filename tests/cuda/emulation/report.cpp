@@ -92,7 +92,7 @@ std::string lines_of(const void* code) {
   const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
   if (code == nullptr || length <= 0) return {};
   program[length] = 0;
-  // A return address lies behind the call.
+  // A return address lies after the call.
   const std::string command =
       fmt::format("addr2line -Cfipse '{}' {:#x} 2>/dev/null", program, code_offset(code) - 1);
   std::FILE* pipe = popen(command.c_str(), "r");
@@ -153,7 +153,7 @@ std::string states() {
     }
     text += fmt::format("  {}\n   {}\n{}", line.first, who, lines_of(line.second));
   }
-  return text + fmt::format("  {} copies are under way\n", machine->copies.size());
+  return text + fmt::format("  {} copies are in flight\n", machine->copies.size());
 }
 
 void stop(const std::string& message) {

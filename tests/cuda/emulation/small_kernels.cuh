@@ -1,4 +1,4 @@
-// Kernels for the emulator's own tests: right as they are, and wrong in one way each.
+// Kernels for the emulator's own tests: right as they are, and wrong in one respect each.
 #pragma once
 
 #include <cstdint>
@@ -171,7 +171,7 @@ __global__ void run_sends(std::uint32_t* y) {
   }
 }
 
-/// What nobody emulates.
+/// An instruction that is not emulated.
 __global__ inline void run_unknown() {
   asm volatile("bar.red.popc.u32 %0, 0, %1;\n" ::"r"(1), "r"(2));
 }

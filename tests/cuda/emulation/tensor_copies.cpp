@@ -109,7 +109,7 @@ void copy_tensor(std::uint32_t to, const void* map, std::uint32_t barrier, const
       std::byte* chunk = b.memory + (swizzled(target, m.swizzle) - kWindow);
       const std::int64_t column = std::int64_t{at[0]} * m.element + byte;
       if (column < 0 && column > -16)
-        fail("a box that begins {} bytes in front of a row is not emulated", -column);
+        fail("a box that begins {} bytes before a row is not emulated", -column);
       if (!row.exists || column < 0 || column >= extent) {
         c->pieces.push_back({chunk, nullptr, 16});
         continue;

@@ -29,7 +29,7 @@ struct Side {
   std::vector<std::pair<int, int>> place;  // per channel: which one, and which of its channels
   std::vector<int> used, widths;
 
-  // wide: up to so many units of channels behind those that count.
+  // wide: up to that many units of channels after those that count.
   Side(std::mt19937& random, std::vector<int> of, int unit, int wide, int rows) : used(std::move(of)) {
     for (const int channels : used) {
       for (int c = 0; c < channels; ++c) place.emplace_back(static_cast<int>(memory.size()), c);

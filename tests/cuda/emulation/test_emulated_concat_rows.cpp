@@ -13,7 +13,7 @@ namespace {
 using cuda::ConcatRowsArgs;
 using namespace cuda::concat;
 
-// Some rows of parts, whose widths are multiples of `unit` bytes, in a y whose rows have bytes in front and behind,
+// Some rows of parts, whose widths are multiples of `unit` bytes, in a y whose rows have bytes before and after them,
 // which must stay as they are.
 struct Rows {
   int rows, columns = 0, front, behind;
@@ -72,7 +72,7 @@ void expect_rows(std::mt19937& random, const Rows& x, ConcatRowsArgs args, int e
   const std::vector<std::byte> got = y.values();
   const auto [a, b] = std::ranges::mismatch(got, wanted);
   ASSERT_TRUE(a == got.end()) << "byte " << a - got.begin() << " of " << got.size() << " in rows of "
-                              << x.pitch() << ", of which " << x.front << " are in front, seed "
+                              << x.pitch() << ", of which " << x.front << " are before it, seed "
                               << gpu_seed();
 }
 

@@ -55,7 +55,7 @@ std::vector<float> patch_of(const Image& x, const DepthwiseGeometry& g, int i) {
   return patch;
 }
 
-// i8 and u8 of zero point 128; small sums and others; bytes, bytes behind a table, halves and floats.
+// i8 and u8 of zero point 128; small sums and others; bytes, bytes after a table, halves and floats.
 void expect_int8(std::mt19937& random, const DepthwiseGeometry& g, Result result,
                  void (*kernel)(QDepthwiseArgs)) {
   const Image x(random, true, g.batch, g.in_h, g.in_w, g.channels);
@@ -113,7 +113,7 @@ void expect_int8(std::mt19937& random, const DepthwiseGeometry& g, Result result
   }
 }
 
-// Sums are made in the order of the taps; SiLU behind them or nothing.
+// Sums are made in the order of the taps; SiLU after them or nothing.
 void expect_halves(std::mt19937& random, const DepthwiseGeometry& g, int channels, bool function,
                    void (*kernel)(ConvDepthwiseArgs)) {
   const Image x(random, false, g.batch, g.in_h, g.in_w, g.channels);

@@ -36,7 +36,7 @@ struct Source {
     cuda::ConvShape c;
     c.batch = e.images, c.in_c = in_c, c.out_h = e.height, c.out_w = e.width, c.out_c = e.out_c;
     c.stride_h = c.stride_w = stride;
-    // Rows and columns behind the last that is read.
+    // Rows and columns after the last that is read.
     c.in_h = (e.height - 1) * stride + draw(random, 1, stride),
     c.in_w = (e.width - 1) * stride + draw(random, 1, stride);
     const Image whole(random, int8, e.images, c.in_h, c.in_w, in_c);

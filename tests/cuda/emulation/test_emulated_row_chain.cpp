@@ -77,7 +77,7 @@ Launch chain_launch(std::mt19937& random, const ConvChainShape& shape, const Row
   Launch how = launch_of(random, shape.rows() * plan.ranks, cuda::kRowThreads, plan.shared_bytes);
   how.cluster = static_cast<unsigned>(plan.ranks);
   how.resident = 0;
-  // A value may take the place of the one computed right before it, which it adds and nobody reads: a block then sends
+  // A value may replace the one computed right before it, which it adds and nothing else reads: a block then sends
   // a word for the second time before it can know that the first has arrived. PTX promises no order of two st.async,
   // and without this the emulator finds a race there. The kernel counts on the order in which they were issued.
   how.ordered_sends = true;

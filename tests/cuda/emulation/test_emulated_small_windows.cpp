@@ -155,7 +155,7 @@ void expect_halves(std::mt19937& random) {
       const double tolerance = average ? std::abs(expected) * 0x1p-11 + 16 * 0x1p-24 : 0;
       const auto got = static_cast<double>(to_float(y[i]));
       ASSERT_TRUE(got == expected || std::abs(got - expected) <= tolerance)
-          << got << " in place of " << expected << ", " << text(p, static_cast<int>(i));
+          << got << " instead of " << expected << ", " << text(p, static_cast<int>(i));
     }
   };
   using Maxima = cuda::Largest<cuda::Halves, 16>;

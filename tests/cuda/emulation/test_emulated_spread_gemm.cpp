@@ -22,7 +22,7 @@ using cuda::SpreadPlan;
 
 constexpr float kResidualScale = 0.83F;
 
-// What is computed behind the sums.
+// What is computed after the sums.
 enum class Kind {
   bytes,
   small_bytes,  // sums that begin as floats
@@ -129,7 +129,7 @@ auto* kernel_of(Kind kind) {
                                    : cuda::spread_gemm<std::int32_t, cuda::SpreadInt8<false>>;
 }
 
-// Values of outputs, and as many behind them as the last tile has columns.
+// Values of outputs, and as many after them as the last tile has columns.
 template <typename T>
 std::vector<T> padded(std::vector<T> values, bool int8) {
   const auto columns = static_cast<std::size_t>(cuda::kSpreadColumns);

@@ -33,7 +33,7 @@ std::vector<std::byte> in_bytes(const std::vector<T>& values) {
   return {bytes.begin(), bytes.end()};
 }
 
-// A layer and the function behind it: in INT8 any bytes, in halves SiLU or none.
+// A layer and the function after it: in INT8 any bytes, in halves SiLU or none.
 struct Layer {
   RandomConv conv;
   std::vector<std::uint8_t> table;

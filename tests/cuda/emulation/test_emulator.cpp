@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Of every fault, so many orders of threads.
+// Orders of threads for every fault.
 constexpr unsigned kOrders = 6;
 
 Launch launch(int threads, int shared) {
@@ -156,17 +156,17 @@ TEST(Emulator, FindsBarriersThatCountWrongly) {
 TEST(Emulator, FindsBarriersThatAreNotThereYet) {
   expect_found(pipeline<Fault::unordered_barriers>, "mbarrier");
   // An arrival that releases nothing orders only what has been published.
-  expect_found(sends<Fault::unpublished_barriers>, "behind the initialization of the mbarrier");
+  expect_found(sends<Fault::unpublished_barriers>, "after the initialization of the mbarrier");
 }
 
 TEST(Emulator, FindsWhatEndsEarly) {
-  expect_found_at_times(pipeline<Fault::ends_early>, "ends while a copy to its shared memory is under way");
+  expect_found_at_times(pipeline<Fault::ends_early>, "ends while a copy to its shared memory is in flight");
   expect_found(sends<Fault::ended_neighbour>, "end");
 }
 
 TEST(Emulator, FindsMissingFences) {
   expect_found(product<Fault::no_proxy_fence>, "no fence.proxy.async");
-  expect_found(pipeline<Fault::no_fence_behind_reads>, "no fence.proxy.async behind the read");
+  expect_found(pipeline<Fault::no_fence_behind_reads>, "no fence.proxy.async after the read");
   expect_found(product<Fault::no_wgmma_fence>, "without wgmma.fence");
 }
 
@@ -198,7 +198,7 @@ TEST(Emulator, FindsRegistersThatAreNotThere) {
 
 // PTX lets two sends of a block to one word come in any order.
 TEST(Emulator, FindsSendsWithoutOrder) {
-  expect_found(sends<Fault::none>, "nothing orders st.async behind");
+  expect_found(sends<Fault::none>, "nothing orders st.async after");
 }
 
 TEST(Emulator, SaysWhatItDoesNotEmulate) {

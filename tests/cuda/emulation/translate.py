@@ -51,7 +51,7 @@ def expanded(text, macros):
 
 
 def statement(inside, macros, where):
-    """What stands in the brackets behind asm, as a C++ statement."""
+    """The text in the brackets after asm, as a C++ statement."""
     template, *sections = [s.strip() for s in split(expanded(inside, macros), ":")]
     operands = []
     for section in sections[:2]:
@@ -89,7 +89,7 @@ def without_asm(text, where):
         out.append(statement(text[i + 1:end - 1], macros, f"{where}:{line}"))
         semicolon = BLANK.match(text, end).end()
         if text[semicolon] != ";":
-            raise SystemExit(f"{where}:{line}: no semicolon behind asm")
+            raise SystemExit(f"{where}:{line}: no semicolon after asm")
         i = semicolon + 1
         out.append(";" + "\n" * text.count("\n", match.start(), i))
     return "".join([*out, text[i:]])

@@ -1,4 +1,4 @@
-// wgmma as threads see it: accumulators and left operands in registers are nobody's but the matrix unit's from the
+// wgmma as threads see it: accumulators and left operands in registers belong to the matrix unit from the
 // product on until wgmma.wait_group, operands in shared memory must be there and stay.
 #include <algorithm>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace pipit::test::emulation {
 
 namespace {
 
-// In accumulators that products are under way for: a NaN, and an integer that no sum here reaches.
+// In accumulators that products are in flight for: a NaN, and an integer that no sum here reaches.
 constexpr std::uint32_t kPoison = 0x7FE5A7E5;
 
 void check_descriptor(std::uint64_t descriptor) {
@@ -56,12 +56,12 @@ Sums& take_sums(int n, T* const* d) {
     if (s->registers == d[0] && s->count == count && s->integers == std::is_same_v<T, int>) {
       for (int i = 0; i < count; ++i) {
         if (as<std::uint32_t>(*d[i]) != kPoison)
-          fail("wgmma: accumulator {} was changed while products are under way for it", i);
+          fail("wgmma: accumulator {} was changed while products are in flight for it", i);
       }
       return *s;
     }
     if (mine < begin + s->count * 4 && begin < mine + count * 4)
-      fail("wgmma: accumulators are part of others that products are under way for");
+      fail("wgmma: accumulators are part of others that products are in flight for");
   }
   auto s = std::make_unique<Sums>();
   s->registers = d[0];
@@ -85,7 +85,7 @@ void issue(int n, T* const* d, const std::uint32_t* const* a, std::uint64_t left
            bool accumulate) {
   Thread& t = *running;
   Block& b = *t.warp->block;
-  if (!t.products_fenced) fail("wgmma without wgmma.fence behind the last use of registers");
+  if (!t.products_fenced) fail("wgmma without wgmma.fence after the last use of registers");
   Warpgroup& g = group_of(t);
   const auto mine = static_cast<std::size_t>(t.at.thread.x % 128);
   const int number = t.issued++;
@@ -150,7 +150,7 @@ void return_registers(Thread& t, Warpgroup& g, int until) {
     if (left.first >= until) return false;
     for (std::size_t i = 0; i < 4; ++i) {
       if (*left.second[i] != product_of(g, left.first).left_registers[mine][i])
-        fail("wgmma: left operand {} in registers was changed while its product was under way", i);
+        fail("wgmma: left operand {} in registers was changed while its product was in flight", i);
     }
     return true;
   });
@@ -158,7 +158,7 @@ void return_registers(Thread& t, Warpgroup& g, int until) {
     if (s->last >= until) return false;
     for (int i = 0; i < s->count; ++i) {
       if (std::memcmp(static_cast<const std::byte*>(s->registers) + i * 4, &kPoison, 4) != 0)
-        fail("wgmma: accumulator {} was changed while products were under way for it", i);
+        fail("wgmma: accumulator {} was changed while products were in flight for it", i);
     }
     std::memcpy(s->registers, s->values.data(), static_cast<std::size_t>(s->count) * 4);
     return true;

@@ -18,7 +18,7 @@ GpuOperand operand(const Shape& shape, std::mt19937& random, bool constant = fal
   return {shared_random(shape, random), Layout::row_major, constant};
 }
 
-// Every way in which C can be given, for random shapes, transpositions and factors.
+// Every form in which C can be given, for random shapes, transpositions and factors.
 void check_gemm(const std::string& candidate) {
   std::mt19937 random(gpu_seed());
   const auto pick = [&](std::int64_t low, std::int64_t high) {

@@ -46,7 +46,7 @@ struct RandomNode {
 /// many. Nothing where no window fits, or a size overflows.
 std::optional<RandomNode> random_conv(Draw& draw);
 
-/// What may stand behind the node and be computed with it.
+/// What may follow the node and be computed with it.
 std::optional<RandomNode> random_follower(Draw& draw, const RandomNode& node);
 
 }  // namespace pipit::test

@@ -26,7 +26,7 @@ constexpr Quantization kI8{0.05F, 0, DType::i8};
 constexpr const char* kChains[] = {"row_chain",     "resident_block", "basic_block", "streamed_block",
                                    "projected_sum", "pooled_stem",    "image_chain", "squeeze_excite"};
 
-// What stands behind what, of one rank, in floating point or INT8.
+// A random sequence of layers of one rank, in floating point or INT8.
 class RandomNetwork {
  public:
   RandomNetwork(Draw& draw, bool int8, bool wide) : draw_(draw), int8_(int8) {
@@ -167,7 +167,7 @@ class RandomNetwork {
   ValueId value_ = kNoValue;
 };
 
-// Nothing where the layers cannot stand behind each other (no window fits, sums overflow), or where all kernels refuse.
+// Nothing where the layers cannot follow each other (no window fits, sums overflow), or where all kernels refuse.
 std::shared_ptr<const ExecutionPlan> plan_of(Draw& draw, bool int8, const CompileOptions& options,
                                              bool wide) {
   std::optional<Graph> graph;

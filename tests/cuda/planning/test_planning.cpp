@@ -15,7 +15,7 @@ namespace pipit::test {
 namespace {
 
 constexpr int kNodes = PIPIT_SANITIZED ? 3000 : 8000;
-constexpr int kCreated = 4;                     // one in so many becomes kernels
+constexpr int kCreated = 4;                     // one in this many becomes a kernel
 constexpr std::int64_t kMostCreated = 1 << 20;  // elements of an output
 
 const Registry& registry() {

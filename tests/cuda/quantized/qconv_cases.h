@@ -18,7 +18,7 @@ struct ConvCase {
   bool bias = true, residual = false;
   int largest_weight = 127;
   int largest_bias = 3000;
-  std::int64_t pruned_block = 0;   // weights are pruned_weights() of so many channels; 0: none is
+  std::int64_t pruned_block = 0;   // weights are pruned_weights() of this many channels; 0: none is
   std::optional<QUnary> follower;  // that the kernel computes as well
 };
 
@@ -85,7 +85,7 @@ inline GpuCase make_case(const ConvCase& c, Numbers& numbers, Layout input = kLa
   return test;
 }
 
-// ways: where given, the case runs in every one of the candidate's, whose names without "+overlap" are added.
+// ways: where given, the case runs in each of the candidate's variants, whose names without "+overlap" are added.
 inline void expect_conv(const std::string& candidate, const ConvCase& c, Numbers& numbers,
                         Layout input = kLast, Precision precision = Precision::fp32,
                         std::set<std::string>* ways = nullptr) {

@@ -126,7 +126,7 @@ TEST(GpuLayerDifference, WhatIsKeptInHalvesIsReadAndSaidToBe) {
     EXPECT_EQ(fp32[l].precision, kept ? Precision::fp32 : Precision::int8);
     EXPECT_EQ(fp16[l].precision, kept ? Precision::fp16 : Precision::int8);
     // Halves add 2^-11 of a value to the noise of INT8, which is 2^-8 and more: what they and it have in common, at
-    // most 2 / 8 of its power, is an average of so many values, as that of a classifier's few.
+    // most 2 / 8 of its power, is an average over count() values, which are few for a classifier.
     const double deviation = 0.25 / std::sqrt(static_cast<double>(fp32[l].difference.count()));
     EXPECT_NEAR(fp16[l].difference.sqnr_db(), fp32[l].difference.sqnr_db(),
                 1 + 10 * std::log10(1 + 4 * deviation));

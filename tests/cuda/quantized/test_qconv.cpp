@@ -95,7 +95,7 @@ TEST(QConv, ImplicitGemmOnRandomGeometries) {
   }
 }
 
-// Zeros that tiles leave out: of 16 channels of a tap as in memory, of more and of fewer, in every way to run a node.
+// Zeros that tiles leave out: of 16 channels of a tap as in memory, of more and of fewer, in every variant of a node.
 TEST(QConv, ImplicitGemmLeavesZerosOut) {
   PIPIT_NEEDS_GPU();
   Numbers numbers(219);
@@ -156,7 +156,7 @@ TEST(QConv, ImplicitGemmOnLayersOfNetworks) {
       if (pipelined_problem().empty()) expect_conv("pipelined_gemm", c, numbers);
     }
     c.follower.reset();
-    // Real results, as of the last convolution in front of an average that is kept in floating point.
+    // Real results, as of the last convolution before an average that is kept in floating point.
     if (layer.size > 13) continue;
     keep_real(c);
     expect_conv("implicit_gemm", c, numbers, kLast, numbers.coin() ? Precision::fp16 : Precision::fp32);

@@ -28,7 +28,7 @@ TEST(QConvNarrow, RandomChannels) {
   }
 }
 
-// Windows of a user's image in both layouts, with padding, and with a function behind them.
+// Windows of a user's image in both layouts, with padding, and with a function after them.
 TEST(QConvNarrow, Images) {
   PIPIT_NEEDS_GPU();
   Numbers numbers(263);

@@ -1,4 +1,4 @@
-// The numbers that show how a kernel rounds: that they do tell the wrong ways apart. Needs no GPU.
+// The numbers that show how a kernel rounds: that they distinguish wrong rounding. Needs no GPU.
 #include "layers/cuda/device/requantization_probe.h"
 
 #include <gtest/gtest.h>

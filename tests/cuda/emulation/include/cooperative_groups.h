@@ -1,4 +1,4 @@
-// In place of CUDA's header, whose functions are PTX: what kernels here use of it.
+// Replaces CUDA's header, whose functions are PTX: what kernels here use of it.
 #pragma once
 
 #include "tests/cuda/emulation/ptx_calls.h"

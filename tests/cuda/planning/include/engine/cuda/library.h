@@ -1,4 +1,4 @@
-// In place of engine/cuda/library.h, without the libraries' headers: a cuBLASLt that has an algorithm for everything,
+// Replaces engine/cuda/library.h, without the libraries' headers: a cuBLASLt that has an algorithm for everything,
 // and no cuDNN.
 #pragma once
 
