@@ -25,7 +25,7 @@ class KernelTuning {
 
   /// The tuner for plans like `plan` (device, gpu, threads). Reads the cache on first use. Throws Error for a file
   /// named to the constructor that holds anything else, or that is not there to be read from; the default file, which
-  /// nobody asked for, gets a note and is replaced.
+  /// was not asked for, gets a note and is replaced.
   std::shared_ptr<Tuner> tuner(const PlanOptions& plan);
   /// Adds what was timed since the last call to the cache. Throws Error for a file named to the constructor; for the
   /// default file a failure is a note.

@@ -1,4 +1,4 @@
-// EfficientNet-Lite 0 to 2 (Tan & Le, "EfficientNet", 2019, without squeeze-and-excitation and with ReLU6 in place of
+// EfficientNet-Lite 0 to 2 (Tan & Le, "EfficientNet", 2019, without squeeze-and-excitation and with ReLU6 instead of
 // Swish, as TensorFlow's authors made them for phones in 2020) built in code from given weights.
 #pragma once
 

@@ -41,7 +41,7 @@ constexpr std::string_view kSealKey = "pipit.fetched";
 // Far above the largest model.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;
 
-// What is put behind these bytes: fields of a message one behind the other add up.
+// What is appended to these bytes: consecutive fields of a message add up.
 std::string seal(std::string_view onnx, std::string_view name) {
   const XXH128_hash_t hash = XXH3_128bits(onnx.data(), onnx.size());
   return with_metadata(

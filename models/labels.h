@@ -31,7 +31,7 @@ inline constexpr std::string_view kLabelsKey = "pipit.labels";
 /// The class that a folder of this name stands for. The first rule that any label satisfies decides:
 ///   1. the label is the name;
 ///   2. so it is when case is ignored and '_', '-' and ' ' are the same;
-///   3. so is one of the label's comma-separated synonyms (behind a leading synset id, if it has one);
+///   3. so is one of the label's comma-separated synonyms (after a leading synset id, if it has one);
 ///   4. the label and the name begin with the same WordNet synset id ("n01440764").
 /// nullopt when no label does. Throws Error when the deciding rule holds for several classes, naming two.
 std::optional<int> find_label(const Labels& labels, std::string_view name);

@@ -24,8 +24,8 @@ struct Model {
   Labels labels;                                ///< from the model's metadata; may be empty
   std::optional<Preprocess> preprocess;         ///< from the model's metadata
   ScoreKind scores = ScoreKind::logits;         ///< from the model's metadata, else score_kind() of its graph
-  /// What of its own keys the metadata says wrongly, and so is missing here: messages by key. Whoever needs one of them
-  /// calls need_metadata(), unless the user says it otherwise.
+  /// What of its own keys the metadata says wrongly, and so is missing here: messages by key. Code that needs one of
+  /// them calls need_metadata(), unless the user gives it another way.
   std::map<std::string, std::string> metadata_errors;
   bool fixed_batch = false;  ///< the file fixes the batch size
   std::string widened;       ///< OnnxModel::widened

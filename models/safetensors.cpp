@@ -16,7 +16,7 @@ using Json = JsonDocument;
 constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{16} << 20;
 constexpr int kMaxLevels = 3;  // header, tensor, shape
 
-// `numbers` is what lies behind the header.
+// `numbers` are the bytes after the header.
 Tensor read_tensor(const Json& entry, std::string_view numbers) {
   if (entry.at("dtype") != "F32") fail("is of type {}, not F32", shown(entry.at("dtype")));
   const auto extents = entry.at("shape").get<std::vector<std::int64_t>>();

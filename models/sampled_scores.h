@@ -13,7 +13,7 @@ struct ValueRange {
   double high = 0;
 };
 
-/// Calls `take` with the first output, in f32, for random values in place of what the last layers with weights give (or
+/// Calls `take` with the first output, in f32, for random values instead of what the last layers with weights give (or
 /// layers too far from the end), until it returns false or there were enough: within `bounds`, small and large in turn,
 /// and always the same ones. Rounding to integers and to other floating-point types is left out. There are none where
 /// the output comes from such a layer itself, where it or what it is made of is large, and where a layer does not run

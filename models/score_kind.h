@@ -14,8 +14,8 @@ namespace pipit {
 inline constexpr std::string_view kScoresKey = "pipit.scores";
 
 /// What the first output of a graph as it was read must be: bounds and sums are followed from its inputs on, through
-/// what only moves or rounds elements and through elementwise arithmetic, so that the ways in which functions are
-/// written out do not matter. Softmax: no score is negative, and those of a sample add up to 1. Log-softmax: the
+/// what only moves or rounds elements and through elementwise arithmetic, so that it does not matter how functions are
+/// written out. Softmax: no score is negative, and those of a sample add up to 1. Log-softmax: the
 /// logarithm of that. Sigmoid: each lies in [0, 1]. All else are logits. Where sums cannot be followed, random values
 /// are sent through the last layers (models/sampled_scores.h), and scores whose sums are always 1, or reach 1 and never
 /// exceed it (a class was cut off), are a softmax.

@@ -50,7 +50,7 @@ struct ClassifierOptions {
   double threshold = 0.5;
 };
 
-/// Pixels that somebody else owns.
+/// Pixels that the caller owns.
 struct PixelView {
   /// 8 bits per channel: red, green, blue interleaved, rows from top to bottom without padding; height * width * 3
   /// bytes.

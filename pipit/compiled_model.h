@@ -86,7 +86,7 @@ struct TensorInfo {
   Shape shape;  ///< in the order of the file, for images mostly N, C, H, W; all extents are known
 };
 
-/// A dense array in row-major order (last dimension fastest) that somebody else owns.
+/// A dense array in row-major order (last dimension fastest) that the caller owns.
 struct ArrayView {
   DType dtype = DType::f32;    ///< of the elements
   Shape shape;                 ///< its extents

@@ -13,7 +13,7 @@
 
 #include "pipit/classifier.h"
 
-/// Functions behind `pipit calibrate`, `quantize`, `profile` and `diff`. All may be called from any thread.
+/// The functions of `pipit calibrate`, `quantize`, `profile` and `diff`. All may be called from any thread.
 namespace pipit::tools {
 
 /// Called as images are done, in any thread, one call at a time.

@@ -14,12 +14,12 @@ enum class DropVerdict { proven, unproven, broken };
 struct JudgedDrop {
   DropVerdict verdict = DropVerdict::unproven;
   bool within = false;  ///< whether the drop as it was measured is at most the limit
-  /// About so many would prove this drop to be within; 0 where none would, or where it is proven.
+  /// About this many images would prove this drop to be within the limit; 0 where none would, or where it is proven.
   std::int64_t images = 0;
 };
 
 /// Holds paired_drop() and its interval at `confidence` in (0, 1) against `limit`, a share of the images that is not
-/// negative. The images that would do are so many that the interval of the same shares of answers ends at the limit.
+/// negative. That number of images is the one at which the interval of the same shares of answers ends at the limit.
 /// Throws Error without images.
 JudgedDrop judge_drop(const PairedAnswers& answers, double limit, double confidence = 0.95);
 

@@ -17,7 +17,7 @@ namespace pipit {
 QuantizationPlan::Kept parse_keep(std::string_view text);
 
 /// What a plan keeps in floating point unless it is told otherwise, each with its reason: the average pools over all
-/// positions that the scores are made of, which have nothing but values per channel behind them. Rounding what they
+/// positions that the scores are made of, which have nothing but values per channel after them. Rounding what they
 /// average costs accuracy, floating point costs no time (docs/benchmarks/int8.md, "Layers that are kept by default").
 /// `graph`: fused.
 std::vector<QuantizationPlan::Kept> kept_by_default(const Graph& graph);

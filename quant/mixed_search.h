@@ -45,7 +45,7 @@ std::vector<std::string> keeping_order(std::vector<LayerCost> costs);
 /// One model in mixed precision.
 struct MixedStep {
   int order = 0;  ///< which order of layers
-  int kept = 0;   ///< the first so many of it
+  int kept = 0;   ///< this many layers from its start
   double ms = 0;
   PairedAnswers answers;  ///< against fp32
   DropEstimate drop;

@@ -1,4 +1,4 @@
-// What somebody may have meant by a name that does not exist.
+// The likely meaning of a name that does not exist.
 #pragma once
 
 #include <span>

@@ -61,7 +61,7 @@ std::string to_json(const QuantizationPlan& plan, bool with_histograms) {
   if (!plan.equalized.empty() || !plan.corrected.empty()) json["corrections_hash"] = corrections_hash(plan);
   std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace);
   if (!with_histograms) return text + "\n";
-  // Numbers that nobody reads: one line per tensor instead of one per number.
+  // Numbers that people do not read: one line per tensor instead of one per number.
   text.erase(text.find_last_of('}'));
   text.erase(text.find_last_not_of(" \n") + 1);
   text += ",\n  \"histograms\": {";

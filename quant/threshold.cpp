@@ -167,7 +167,7 @@ Candidate least_noise(const Noise& noise, double largest) {
 }
 
 // The threshold between a method's and the one of least noise, as near to the method's as keeps within kMaxLossDb.
-// That holds without the first bin as well: what its values are is the least known, and where nearly all lie in it a
+// That holds without the first bin as well: its values are known least exactly, and where nearly all lie in it a
 // guess that is too large would hide what is clipped.
 double bounded(const Noise& noise, double own, const Candidate& best) {
   const double loss = std::pow(10, kMaxLossDb / 10), enough = noise.signal() * kEnough;

@@ -35,7 +35,7 @@ struct Threshold {
 
 /// At most the largest magnitude counted; 0 where all values were zero. Exact zeros have no say in it except in a
 /// percentile: every scale represents them. No method may cost a tensor much more than another: where the squared error
-/// of rounding and clipping is over kMaxLossDb above the least that a threshold has, and above what 8 bits cost evenly
+/// of rounding and clipping is over kMaxLossDb above the minimum over thresholds, and above what 8 bits cost evenly
 /// spread values, the next one within that is taken. (A percentile of a tensor that is almost all zeros clips
 /// everything else; the largest magnitude may be a lone value that leaves one level to all others.) Throws Error for an
 /// empty histogram or a percentile outside (0, 100].

@@ -86,7 +86,7 @@ float scale_of(std::span<const float> group, int bits) {
   return best;
 }
 
-// Makes the errors of a group add up to nearly nothing: most inputs are positive (behind a ReLU), so that the sum of
+// Makes the errors of a group add up to nearly nothing: most inputs are positive (after a ReLU), so that the sum of
 // the errors weighs more than each of them. `carried` is the sum of the groups before, in real units, and then of this
 // one too. Of the weights nearest to the middle between two integers, as many go to the other one as the sum asks for;
 // no more than one in sixteen for the groups before, whose scales may be larger than this one can make up for.

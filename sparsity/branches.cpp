@@ -34,7 +34,7 @@ class BranchFinder {
     }
   }
 
-  // Everything on the way back from the last node to its residual; empty when that is not all there is.
+  // All nodes from the last one back to its residual; empty when that is not all there is.
   std::set<int> nodes_of(int last) const {
     const ValueId residual = residual_of(graph_, node(last));
     if (residual == kNoValue || shown(node(last).outputs[0])) return {};

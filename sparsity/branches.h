@@ -15,8 +15,8 @@ struct Branch {
   std::set<int> nodes;  ///< with the last one
 };
 
-/// Branches whose values nobody else reads, in the order of the graph. Those that end in an output of the graph are not
-/// among them, nor shortcuts that compute something themselves.
+/// Branches whose values nothing else reads, in the order of the graph. Those that end in an output of the graph are
+/// not among them, nor shortcuts that compute something themselves.
 std::vector<Branch> find_branches(const Graph& graph);
 
 /// Marks everything that layers of the branches with constant weights compute.

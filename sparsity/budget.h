@@ -1,4 +1,4 @@
-// How much to take from which layer, so that a model becomes so much faster at the least cost.
+// How much to take from which layer, so that a model reaches a speedup at the least cost.
 #pragma once
 
 #include <cstddef>
@@ -6,15 +6,15 @@
 
 namespace pipit {
 
-/// One way to have a layer.
+/// One variant of a layer.
 struct Option {
   double ms = 0;
   double cost = 0;  ///< of accuracy, in whatever unit adds up over layers
   int kind = 0;     ///< what it does to the layer: SelectionSearch corrects costs of a kind together
 };
 
-/// One way to have what several layers share, a residual stream say: it multiplies the times of the layers, whatever
-/// options they have, and has a cost of its own.
+/// One variant of what several layers share, for example a residual stream: it multiplies the times of the layers,
+/// whatever options they have, and has a cost of its own.
 struct SharedOption {
   double cost = 0;
   std::vector<double> factors;  ///< per layer

@@ -14,7 +14,7 @@ struct ChannelConstant {
   int axis = 0;
   ValueId channels = kNoValue;  ///< the value; of its positions the constant has the first extents
   /// Whether it writes the channels, so that zeros there are what is left of a channel without weights. Otherwise it
-  /// reads them, or belongs to them in another way.
+  /// reads them, or belongs to them otherwise.
   bool writes = false;
   bool reads = false;
 };

@@ -2,7 +2,7 @@
 //
 // A channel that no weight writes any more is zero, and what reads it needs no weights for it: both can go. Layers tie
 // channels to each other: an addition needs the same ones on both sides, a depthwise convolution writes those that it
-// reads, a classifier behind a Flatten has a block of columns for each (the dependency graph of Fang et al., "DepGraph:
+// reads, a classifier after a Flatten has a block of columns for each (the dependency graph of Fang et al., "DepGraph:
 // Towards Any Structural Pruning", CVPR 2023). A group is what is tied.
 #pragma once
 
@@ -37,7 +37,7 @@ struct ValueChannels {
   int axis = -1;           ///< -1: no channel of the value can be removed
   std::int64_t inner = 1;  ///< neighbouring positions of one channel (of a Flatten H * W)
   std::shared_ptr<const std::vector<int>> groups;  ///< -1: belongs to none, and stays
-  /// What each of `groups` is everywhere, once its weights and biases are zero; null: 0. Behind Sigmoid it is 0.5.
+  /// What each of `groups` is everywhere, once its weights and biases are zero; null: 0. After Sigmoid it is 0.5.
   std::shared_ptr<const std::vector<double>> rest;
 
   bool known() const { return axis >= 0; }

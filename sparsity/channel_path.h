@@ -26,12 +26,12 @@ std::vector<ChannelFamily> find_families(const Graph& graph, const ChannelGroups
 struct ChannelPath {
   ChannelFamily family;
   std::vector<int> order;  ///< of the family's groups, as they fall
-  /// Summed over readers, each over the variance of its outputs, once so many and one fell.
+  /// Summed over readers, each over the variance of its outputs; entry i: once i + 1 groups fell.
   std::vector<double> loss;
-  std::size_t block = 1;  ///< so many neighbours fall together, of family.groups from the first one on
+  std::size_t block = 1;  ///< this many neighbours fall together, of family.groups from the first one on
 
-  /// How many fall so that this share stays, which is rounded to a multiple of `multiple` channels; in blocks, so many
-  /// whole blocks that what stays is the nearest to the share.
+  /// How many fall so that this share stays, which is rounded to a multiple of `multiple` channels; in blocks, the
+  /// number of whole blocks after which what stays is nearest to the share.
   std::size_t falling(double share, std::size_t multiple) const;
   double loss_after(std::size_t falling) const { return falling == 0 ? 0 : loss[falling - 1]; }
 };

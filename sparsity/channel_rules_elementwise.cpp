@@ -38,7 +38,7 @@ bool is_sum(BinaryKind kind) {
   return kind == BinaryKind::add || kind == BinaryKind::sub;
 }
 
-// Where a dimension of an operand is in the result, and the other way round (negative: nowhere).
+// Where a dimension of an operand is in the result, and the reverse (negative: nowhere).
 int in_result(int axis, const Shape& operand, const Shape& result) {
   return axis + result.rank() - operand.rank();
 }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kMixes = "it normalizes over channels";
 
-// Scale, shift and what else there is per channel go with it, so that nothing is left of it behind.
+// Scale, shift and what else there is per channel go with it, so that nothing of it is left after the layer.
 void tie_norm(ChannelWalk& walk, const Node& node) {
   const ValueChannels& x = walk.of(node.inputs[0]);
   if (!x.known()) return;

@@ -34,7 +34,7 @@ class ChannelWalk {
   void tie(int a, int b);
   /// Ties entry by entry.
   void tie_all(const ValueChannels& a, const ValueChannels& b);
-  /// The channel stays. `why` goes behind the node that is looked at.
+  /// The channel stays. `why` follows the name of the current node.
   void keep(int channel, const char* why);
   void keep_all(const ValueChannels& channels, const char* why);
   void keep_inputs(const Node& node, const char* why);

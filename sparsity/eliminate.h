@@ -39,7 +39,7 @@ struct EliminationPart {
   std::vector<double> squares;           ///< [depth]: mean_squares(), read for the other importances
   std::vector<double> weights;           ///< [outputs, depth]
   std::vector<std::vector<int>> groups;  ///< disjoint lists of positions in a column
-  double scale = 1;                      ///< its losses count so many times
+  double scale = 1;                      ///< factor of its losses
 };
 
 /// The path of groups that fall from all parts (at least one, with as many groups each) at once. Second order is the

@@ -11,7 +11,7 @@
 namespace pipit {
 
 /// Sums over sampled columns of the im2col product of one layer, or of one group of a grouped convolution. A column x
-/// has depth K = I * taps, in the order of a row of the weights [I, kernel...], and a 1 behind it, for the bias; y are
+/// has depth K = I * taps, in the order of a row of the weights [I, kernel...], and a 1 after it, for the bias; y are
 /// the outputs that the layer should compute from it, before its activation.
 struct Gram {
   std::size_t depth = 0;    ///< K

@@ -274,7 +274,7 @@ class Visited final : public WalkedLayer {
   std::size_t number_;
 };
 
-// Computes the node in both networks for every run, and lets go of what nobody reads any more.
+// Computes the node in both networks for every run, and releases what is not read any more.
 void step(Walk& walk, const Node& node, NodeRunner dense, std::unique_ptr<NodeRunner> changed) {
   const std::vector<ValueId>& reads = dense.reads();
   for (const ValueId id : reads) --walk.readers[index(id)];

@@ -1,4 +1,4 @@
-// Two networks side by side, layer by layer: the dense one, and one whose layers are changed on the way.
+// Two networks side by side, layer by layer: the dense one, and one whose layers are changed meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class WalkedLayer {
   virtual std::vector<Gram> sums() const = 0;
   /// What the layer does to its outputs at last; nothing (Clamp::is_identity()) where that is no clamp.
   virtual Clamp activation() const = 0;
-  /// Gives sums() new targets t in place of y, so that only what passes the activation counts: where the activation
+  /// Gives sums() new targets t instead of y, so that only what passes the activation counts: where the activation
   /// bounds y (ReLU: y <= 0), t is what `weights` compute while that is out of bounds on the same side, else the bound.
   /// Let e be the squared error of which a column counts nothing where both are out on the same side, and what lies
   /// inside of the bound where only y is out. The squared distance from t is at least e for any weights, and equal to e

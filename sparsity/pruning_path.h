@@ -23,7 +23,7 @@ struct PathOptions {
   RowTaps taps = RowTaps::single;
   bool families = false;  ///< paths of channels that one layer writes
   bool streams = false;   ///< paths of channels that several layers write
-  std::size_t block = 1;  ///< of these, so many neighbours fall together
+  std::size_t block = 1;  ///< of these, this many neighbours fall together
   WalkOptions walk;
   EliminationOptions elimination;
   std::int64_t channels = 1;  ///< LayerMask::channels of the rows' masks
@@ -31,7 +31,7 @@ struct PathOptions {
   /// Where that is 1, of masks of whole inputs, which Winograd leaves out for many outputs only, and of layers where
   /// the choice of every single output takes more than `work`.
   std::int64_t shared_panel = 0;
-  /// Panels share one choice, two, four, ... of them, until choosing costs at most so many multiplications.
+  /// Panels share one choice, two, four, ... of them, until choosing costs at most this many multiplications.
   double work = 1.5e11;
 };
 

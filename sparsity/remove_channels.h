@@ -16,9 +16,9 @@ Graph zero_channels(const Graph& graph, const ChannelGroups& found, const std::v
 
 /// `graph` without those groups: weights, biases and constants per channel are cut, groups of convolutions, targets of
 /// Reshape, sizes of Split and the like follow. Its outputs are those of zero_channels() but for the order of sums;
-/// where a removed channel would not be zero but a constant (behind a Sigmoid, say), the biases that read it take it.
-/// Nodes, inputs and outputs keep their names. Throws Error for a group that is not removable, and when a value would
-/// be left without channels.
+/// where a removed channel would not be zero but a constant (after a Sigmoid, for example), the biases that read it
+/// take it. Nodes, inputs and outputs keep their names. Throws Error for a group that is not removable, and when a
+/// value would be left without channels.
 Graph remove_channels(const Graph& graph, const ChannelGroups& found, const std::vector<bool>& removed);
 
 /// Takes marks back, of the first group of every value that would be left without channels.

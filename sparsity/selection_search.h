@@ -28,8 +28,8 @@ class SelectionSearch {
   /// As selections() takes them. Option::kind and the layer say which options share a factor; every shared has one.
   SelectionSearch(std::vector<std::vector<Option>> layers, std::vector<std::vector<SharedOption>> shared);
 
-  /// One that is so many times as fast as dense, by the options' times and by how wrong those were so far; where none
-  /// is, the fastest there is. Never the dense one. Nothing when no other is left nearby.
+  /// A selection with the given speedup over dense, by the options' times and by how wrong those were so far; where
+  /// none is, the fastest there is. Never the dense one. Nothing when no other is left nearby.
   std::optional<Selection> propose(double speedup);
   /// Of those that differ from dense by one option, the fastest that was not proposed yet, though it may be slower than
   /// dense by the options' times: these are short and noisy. Nothing when all were proposed.
@@ -37,7 +37,7 @@ class SelectionSearch {
   void add(const Selection& selection, double error, double speedup);
 
   const std::vector<MeasuredSelection>& measured() const { return measured_; }
-  /// Indices of those that were measured as so many times as fast, that of the least error first.
+  /// Indices of those whose measured speedup is at least `speedup`, the one of the least error first.
   std::vector<std::size_t> best(double speedup) const;
   /// By the options' times alone.
   double predicted_speedup(const Selection& selection) const { return dense_ms_ / selection.ms; }

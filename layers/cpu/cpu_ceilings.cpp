@@ -83,7 +83,7 @@ void measure_memories(ThreadPool& pool, Ceilings& ceilings, const std::function<
   measured();
 }
 
-// A level that is no faster than the one behind it was disturbed: nothing comes from further away in less time.
+// A level that is no faster than the next one was disturbed: a more distant memory is never faster.
 void order_levels(std::vector<MemoryCeiling>& memory) {
   for (std::size_t i = memory.size(); i-- > 1;) {
     for (MeasuredRate MemoryCeiling::*rate :

@@ -12,7 +12,7 @@ void register_cpu_conv_depthwise(Registry& registry);  // direct depthwise
 void register_cpu_conv_groups(Registry& registry);     // small groups, any window
 void register_cpu_conv_few(Registry& registry);        // dot products for few outputs
 void register_cpu_conv_gemv(Registry& registry);       // fp16: 1x1 of few pixels
-void register_cpu_conv_winograd(Registry& registry);   // 3x3 of stride 1; directly in front of tile
+void register_cpu_conv_winograd(Registry& registry);   // 3x3 of stride 1; directly before tile
 void register_cpu_pool(Registry& registry);
 void register_cpu_linear_tile(Registry& registry);  // Gemm, MatMul with constant weights
 void register_cpu_linear(Registry& registry);       // Gemm, MatMul
@@ -30,7 +30,7 @@ void register_cpu_channel_shuffle(Registry& registry);
 void register_cpu_movement(
     Registry& registry);  // Concat, Split, Transpose, ToLayout, DepthToSpace, Gather by computed indices
 void register_cpu_table_movement(
-    Registry& registry);  // Pad, Slice, Expand, Tile, Gather, Resize to the nearest; in front of both
+    Registry& registry);  // Pad, Slice, Expand, Tile, Gather, Resize to the nearest; before both
 void register_cpu_half_cast(Registry& registry);    // Cast between f32 and f16 of one layout
 void register_cpu_weight_only(Registry& registry);  // WLinear, WConv
 void register_cpu_dynamic_quantize(Registry& registry);

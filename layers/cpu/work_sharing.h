@@ -16,10 +16,10 @@ inline std::int64_t rows_per_chunk(std::int64_t row) {
   return std::max<std::int64_t>(1, kChunkBytes / 4 / std::max<std::int64_t>(row, 1));
 }
 
-/// How far the scratch of one worker is from that of the next, which need `bytes` each. What a core reads on towards
-/// the end of its own its prefetchers take for a stream: they call lines behind it, which the next worker is writing,
-/// and both wait for them. Depthwise layers that compute their input in a ring take 1.2 to 1.3 times as long when
-/// rings follow each other, 1.06 to 1.09 times a page apart, 1.02 times two.
+/// How far the scratch of one worker is from that of the next, which need `bytes` each. Prefetchers take what a core
+/// reads towards the end of its scratch for a stream: they request the lines after it, which the next worker is
+/// writing, and both wait for them. Depthwise layers that compute their input in a ring take 1.2 to 1.3 times as long
+/// when rings follow each other, 1.06 to 1.09 times a page apart, 1.02 times two.
 inline constexpr std::size_t worker_stride(std::size_t bytes) {
   constexpr std::size_t kPage = 4096;
   return bytes == 0 ? 0 : (bytes + kPage - 1) / kPage * kPage + 2 * kPage;

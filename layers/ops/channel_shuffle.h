@@ -10,8 +10,8 @@ struct ChannelShuffleAttributes {
   std::vector<std::int64_t> sizes;  ///< channels of the outputs, one after the other
   /// How many of each input's channels there are, the others being left out; all where this is empty.
   std::vector<std::int64_t> taken = {};
-  /// Channels of each output, those behind its size being the last of them again (of one group on a GPU, some of the
-  /// last: nobody reads them); `sizes` where this is empty.
+  /// Channels of each output, those after its size being the last of them again (of one group on a GPU, some of the
+  /// last: they are not read); `sizes` where this is empty.
   std::vector<std::int64_t> widths = {};
 
   std::int64_t taken_of(std::size_t input, const TensorDesc& x) const {
@@ -22,7 +22,7 @@ struct ChannelShuffleAttributes {
 
 /// With C channels side by side in the inputs, channel c of all outputs is that at c % groups * (C / groups) +
 /// c / groups: Reshape to [N, groups, C / groups, ...], Transpose of dimensions 1 and 2, and Reshape back (Zhang et al.
-/// 2017, ShuffleNet; torch.nn.ChannelShuffle), with the Concat in front and the Split behind. Made by passes.
+/// 2017, ShuffleNet; torch.nn.ChannelShuffle), with the Concat before them and the Split after them. Made by passes.
 /// Inputs: up to kMax tensors [N, channels, ...], equal but for their channels. One output per size, up to kMax.
 class ChannelShuffle final : public LayerOf<ChannelShuffle, ChannelShuffleAttributes> {
  public:

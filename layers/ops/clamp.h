@@ -1,4 +1,4 @@
-// Clamp: the activation that convolution, linear and add can apply on the way out.
+// Clamp: the activation that convolution, linear and add can apply to their results.
 #pragma once
 
 #include <algorithm>

@@ -14,8 +14,8 @@ namespace pipit {
 inline constexpr Quantization kDynamicBytes{1, 128, DType::u8};
 
 struct DynamicQuantizeAttributes {
-  /// One scale for every entry of dimension 0, so that an image's result does not depend on who shares its batch; else
-  /// one for all.
+  /// One scale for every entry of dimension 0, so that an image's result does not depend on the other images of its
+  /// batch; else one for all.
   bool per_sample = true;
 };
 

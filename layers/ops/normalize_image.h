@@ -11,7 +11,7 @@ struct NormalizeImageAttributes {
 };
 
 /// Inputs: x (u8, [N, H, W, C], at most 4 channels) and a table (f32, [C, 256]). Channel c of y is table[c][x]: any
-/// function of a byte has the bits that whoever made the table gave it. y is f32.
+/// function of a byte has the bits that are in the table. y is f32.
 class NormalizeImage final : public LayerOf<NormalizeImage, NormalizeImageAttributes> {
  public:
   static constexpr std::string_view kType = "NormalizeImage";

@@ -59,8 +59,8 @@ struct UnaryAttributes {
 /// x * sigmoid(alpha x).
 UnaryAttributes swish(double alpha);
 
-/// f(x) by the formulas of the ONNX operators, written so that no argument overflows on the way to a finite result.
-/// Throws Error for logical_not.
+/// f(x) by the formulas of the ONNX operators, written so that no intermediate value overflows where the result is
+/// finite. Throws Error for logical_not.
 double unary_value(const UnaryAttributes& attributes, double x);
 
 /// y = f(x), same shape and dtype. Integers only where the function is exact on them (relu, clip, neg, abs,

@@ -44,7 +44,7 @@ std::int64_t output_extent(const Window& window, int axis, std::int64_t input);
 /// [N, channels, spatial...] for an input [N, C, spatial...]; throws Error when the ranks do not fit.
 Shape window_output_shape(const Window& window, const Shape& input, std::int64_t channels);
 
-/// The same window with rank 3: leading dimensions of kernel 1, stride 1 and no padding put in front.
+/// The same window with rank 3: leading dimensions of kernel 1, stride 1 and no padding are prepended.
 Window as_3d(const Window& window);
 
 /// Taps of one window that lie inside the input, along one axis: tap k reads position start + k * dilation.

@@ -79,7 +79,7 @@ class FunctionFuser {
     return producer(quantize.inputs[0]);
   }
 
-  // From one scale to another, as in front of a Concat.
+  // From one scale to another, as before a Concat.
   bool try_requantization(const Node& node) {
     const auto* quantize = layer_if<Quantize>(node);
     const Node* before = quantize != nullptr ? dequantize(node.inputs[0]) : nullptr;

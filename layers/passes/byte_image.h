@@ -13,7 +13,7 @@ inline bool is_user_image(const Rewriter& rewriter, ValueId id) {
   return is_user_image(rewriter.source(), rewriter.producer(id), id);
 }
 
-/// The graph, as it was read, with bytes in place of its one input of floats: u8 [N, H, W, C], and a NormalizeImage
+/// The graph, as it was read, with bytes instead of its one input of floats: u8 [N, H, W, C], and a NormalizeImage
 /// that makes of them with `table` (f32, [C, 256]) what the input was and what keeps its name. The new input is called
 /// after it, with kByteImageSuffix. Throws Error where the graph has another number of inputs, or one that is not such
 /// an image.

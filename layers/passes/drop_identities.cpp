@@ -69,7 +69,7 @@ bool clamps(const Node& node) {
   return a.kind == UnaryKind::relu || (a.kind == UnaryKind::clip && a.alpha <= a.beta);
 }
 
-// The value in front of the first Quantize of Quantize -> Dequantize -> `node` -> Quantize, all of one quantization.
+// The value before the first Quantize of Quantize -> Dequantize -> `node` -> Quantize, all of one quantization.
 ValueId before_requantization(const Rewriter& rewriter, const Node& node) {
   const int next = rewriter.only_consumer(node.outputs[0]);
   const Node* dequantize = producer_as<Dequantize>(rewriter, node.inputs[0]);

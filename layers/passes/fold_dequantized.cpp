@@ -18,7 +18,7 @@ namespace pipit {
 
 namespace {
 
-// The axis of `before` that a Reshape to `after` leaves alone: as many elements in front of it, and as many in it.
+// The axis of `before` that a Reshape to `after` leaves alone: as many elements before it, and as many in it.
 std::optional<std::int64_t> axis_after(const Shape& before, std::int64_t axis, const Shape& after) {
   std::int64_t front = 1;
   for (int d = 0; d < axis; ++d) front *= before[d];
@@ -30,7 +30,7 @@ std::optional<std::int64_t> axis_after(const Shape& before, std::int64_t axis, c
   return std::nullopt;
 }
 
-// The constant behind a Transpose or Reshape, where the scales can follow.
+// The constant that a Transpose or Reshape reads, where the scales can follow.
 std::optional<QuantizedConstant> moved(const Node& node, const QuantizedConstant& constant) {
   QuantizedConstant result = constant;
   if (const auto* transpose = layer_if<Transpose>(node)) {

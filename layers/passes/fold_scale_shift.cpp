@@ -176,7 +176,7 @@ Tensor scaled_weights(const Tensor& weights, const Target& target, const std::ve
   return result;
 }
 
-// What a target and all the arithmetic behind it come to: (A x) * scale + bias.
+// What a target and all the arithmetic after it amount to: (A x) * scale + bias.
 struct Folded {
   std::vector<double> scale;
   std::vector<double> bias;
@@ -239,7 +239,7 @@ bool suits_convolution(const Rewriter& rewriter, ValueId data) {
   return shape.rank() == 4 && shape[1] > kFewChannels && computed;
 }
 
-// A node and the arithmetic behind it as one scale and shift; none where it is one node that may stay as it is, or
+// A node and the arithmetic after it as one scale and shift; none where it is one node that may stay as it is, or
 // where no constant has a value per channel: scalars suit any layout and rank as they are.
 Folded join_followers(const Rewriter& rewriter, const Node& first, std::vector<bool>& absorbed) {
   const Graph& graph = rewriter.source();
@@ -272,7 +272,7 @@ Folded join_followers(const Rewriter& rewriter, const Node& first, std::vector<b
   return folded;
 }
 
-// In place of `first` and what follows it up to folded.last.
+// Instead of `first` and what follows it up to folded.last.
 void emit_scale_shift(Rewriter& rewriter, const Node& first, const Folded& folded) {
   const Graph& graph = rewriter.source();
   const ValueId data = data_operand(graph, first);

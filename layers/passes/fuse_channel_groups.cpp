@@ -26,13 +26,13 @@ class GroupNormPass {
 
   Rewritten run() {
     const std::vector<Node>& nodes = rewriter_.source().nodes();
-    std::vector<std::optional<GroupNorm>> norm_of(nodes.size());  // per Reshape behind one
+    std::vector<std::optional<GroupNorm>> norm_of(nodes.size());  // per Reshape after one
     std::vector<bool> gone(nodes.size(), false);
     int changes = 0;
     const auto at = [&](const Node* node) { return static_cast<std::size_t>(node - nodes.data()); };
     for (const Node& node : nodes) {
       const std::optional<GroupNorm> found = group_norm(node);
-      if (!found || norm_of[at(found->apart)]) continue;  // the Reshape behind another one
+      if (!found || norm_of[at(found->apart)]) continue;  // the Reshape after another one
       norm_of[at(found->together)] = found;
       for (const Node* part : {found->apart, found->dequantize, found->norm, found->quantize}) {
         if (part != nullptr) gone[at(part)] = true;
@@ -153,7 +153,7 @@ class ChannelShufflePass {
       const bool image = shuffles[at(&node)] || makes_image(node, images_);
       for (const ValueId id : node.outputs) images_[static_cast<std::size_t>(id)] = image;
     }
-    // No node belongs to two: a Reshape between them would have more channels in front than behind.
+    // No node belongs to two: a Reshape between them would have more channels before it than after it.
     for (const Match& m : matches) {
       for (const Node* node : {m.concat, m.apart, m.turned}) {
         if (node != nullptr) gone[at(node)] = true;

@@ -109,7 +109,7 @@ class QuantizedFuser {
 
   // --- what is made ---
 
-  // How the result of `node` is stored: as the Quantize behind it says, else in f32.
+  // How the result of `node` is stored: as the Quantize after it says, else in f32.
   Quantization result_of(const Node& node) const {
     const Node* quantize = only_quantize(node.outputs[0]);
     return quantize != nullptr ? layer_if<Quantize>(*quantize)->y() : Quantization{};
@@ -119,7 +119,7 @@ class QuantizedFuser {
     const Node* quantize = only_quantize(node.outputs[0]);
     return graph_.value(quantize != nullptr ? quantize->outputs[0] : node.outputs[0]).name;
   }
-  // `made` takes the place of the node's output, or of what the Quantize behind it makes of that.
+  // `made` replaces the node's output, or the result of the Quantize after it.
   void replace(const Node& node, ValueId made) {
     const Node* quantize = only_quantize(node.outputs[0]);
     rewriter_.forward(quantize != nullptr ? quantize->outputs[0] : node.outputs[0], made);

@@ -223,7 +223,7 @@ class TransposeLowering {
     }
     if (window_.stride == Window{}.stride) return y;
     // In the order of memory, [N, t..., phases, O], what lies between the positions of two axes moves at once: rows of
-    // the last axis' phases, all outputs each. The Transposes before and behind move nothing.
+    // the last axis' phases, all outputs each. The Transposes before and after it move nothing.
     const Shape shape = rewriter_.builder().value(y).desc.shape;
     const int rank = window_.rank;
     std::vector<std::int64_t> last{0};

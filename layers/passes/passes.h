@@ -19,8 +19,8 @@ struct Rewritten {
 };
 
 /// Folds constants that are dequantized into f32, except the weights and biases of convolutions and matrix products
-/// whose input is quantized too: those stay integers behind one DequantizeAxis, with a Transpose or Reshape between
-/// applied to the integers.
+/// whose input is quantized too: those stay integers, followed by one DequantizeAxis, with a Transpose or Reshape
+/// between applied to the integers.
 Rewritten fold_dequantized(const Graph& graph);
 
 /// Removes layers that change nothing: Reshape to the same shape (Identity, Dropout), Cast to the same type,
@@ -45,7 +45,7 @@ Rewritten fold_scale_shift(Graph graph);
 Rewritten fold_padding(const Graph& graph);
 
 /// Outer rows and columns of taps that read nothing but padding leave convolutions (and INT8 ones) with constant
-/// weights. Runs behind fold_padding and fuse_quantized.
+/// weights. Runs after fold_padding and fuse_quantized.
 Rewritten trim_taps(const Graph& graph);
 
 /// Activation functions that are written out become one layer: min(max(x + 3, 0), 6) / 6 HardSigmoid, x times that
@@ -55,11 +55,11 @@ Rewritten trim_taps(const Graph& graph);
 Rewritten fuse_activations_written_out(const Graph& graph);
 
 /// (x - mean) / sqrt(variance + epsilon), written out over any dimensions but the first, and a constant scale and bias
-/// behind it become one LayerNorm, between Transposes where the dimensions are not the last; over several spatial
+/// after it become one LayerNorm, between Transposes where the dimensions are not the last; over several spatial
 /// dimensions, with a scale and bias per channel or none, one InstanceNorm.
 Rewritten fuse_layer_norm(const Graph& graph);
 
-/// Transposes move behind layers that compute element by element, reduce, join or pad, whose constants, axes and small
+/// Transposes move after layers that compute element by element, reduce, join or pad, whose constants, axes and small
 /// operands are turned with them: where they meet their inverses there, or nothing else reads what is moved. A product
 /// of the channels of [N, H, W, C] with constant weights becomes a 1x1 Conv between Transposes, which cost nothing
 /// where the layout pass can rename them away. Weights are freed as fold_scale_shift frees them.
@@ -90,7 +90,7 @@ Rewritten fuse_quantized(const Graph& graph);
 Rewritten adapt_quantized(const Graph& graph, DeviceKind device);
 
 /// The mean over all positions of an image [N, C, H, W] that convolutions and their like make becomes a global average
-/// pool, and a Reshape where it drops dimensions. Runs behind fuse_quantized, for which both are one.
+/// pool, and a Reshape where it drops dimensions. Runs after fuse_quantized, for which both are one.
 Rewritten pool_means(const Graph& graph);
 
 /// Layers of groups of channels that exporters write with Reshapes. On a CPU an InstanceNorm between Reshapes to

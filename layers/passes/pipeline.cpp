@@ -36,7 +36,7 @@ bool if_quantized(const Graph& graph, const PassTarget& /*target*/) {
   return is_quantized(graph);
 }
 
-// In fp32 four channels are as much as a GPU reads at once.
+// In fp32 a GPU reads four channels at once.
 bool if_channels_may_widen(const Graph& graph, const PassTarget& target) {
   return target.device == DeviceKind::cuda && !target.keep_every_value &&
          (target.precision != Precision::fp32 || is_quantized(graph));

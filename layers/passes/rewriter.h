@@ -1,4 +1,4 @@
-// What every graph rewrite is made of: copy a graph node by node, replacing some on the way.
+// What every graph rewrite is made of: copy a graph node by node, replacing some of them.
 #pragma once
 
 #include <string>

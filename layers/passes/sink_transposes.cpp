@@ -1,4 +1,4 @@
-// Transposes move behind element-wise layers, so that they meet their inverses and arithmetic meets the convolution
+// Transposes move after element-wise layers, so that they meet their inverses and arithmetic meets the convolution
 // that takes it, and matrix products over the channels of an image become 1x1 convolutions, which have residuals, INT8
 // and more kernels.
 #include <algorithm>
@@ -112,7 +112,7 @@ class TransposePass {
 
   // --- what Transposes would meet ---
 
-  // Notes which permutation waits behind the node's inputs, as far as transposes can follow.
+  // Notes which permutation waits after the node's inputs, as far as transposes can follow.
   void want(const Node& node) {
     if (const auto* layer = layer_if<Transpose>(node))
       return want(node.inputs[0], layer->attributes().permutation);
@@ -211,7 +211,7 @@ class TransposePass {
     return std::make_shared<Pad>(std::move(a));
   }
 
-  // Whether the transpose behind `id` had better come behind the node: where it meets its inverse, or where nothing
+  // Whether the transpose after `id` should move after the node: where it meets its inverse, or where nothing
   // else reads the value, so that it is not made twice. Padding stays next to what takes it, a Softmax as it lies, and
   // what is moved as small as it is.
   bool sinks(const Node& node, ValueId id) {
@@ -379,7 +379,7 @@ class TransposePass {
   Graph graph_;
   Rewriter rewriter_;
   std::vector<Moved> moved_;
-  std::vector<Permutation> wanted_;  // what a Transpose behind the value does, past layers that it can follow
+  std::vector<Permutation> wanted_;  // what a Transpose after the value does, past layers that it can follow
   int changes_ = 0;
 };
 

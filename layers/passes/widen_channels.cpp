@@ -104,7 +104,7 @@ bool slides(const Node& node) {
   return average != nullptr && !average->attributes().pool.global;
 }
 
-// [O, I, ...] or [O] with zeros behind the channels of both.
+// [O, I, ...] or [O] with zeros after the channels of both.
 Tensor padded(const Tensor& tensor, std::int64_t outputs, std::int64_t inputs) {
   const Shape& from = tensor.shape();
   Shape to = from.with(0, outputs);

@@ -37,7 +37,7 @@ T apply_integer(const UnaryAttributes& a, T x) {
   }
 }
 
-// x in double precision, for functions with a step at 0 denormal as it is: a caller who takes denormals for zero would
+// x in double precision, for functions with a step at 0 denormal as it is: a thread that treats denormals as zero would
 // lose it in the conversion.
 template <typename T>
 double widened(UnaryKind kind, T x) {

@@ -69,7 +69,7 @@ std::uint32_t little(Head head, std::size_t at, int bytes) {
   return value;
 }
 
-// A text may begin with "BM", but not have such a size of the second header behind it.
+// A text may begin with "BM", but not have such a size of the second header after it.
 bool is_bmp(Head head) {
   if (!has(head, "BM") || head.size() < 18) return false;
   const std::uint32_t header = little(head, 14, 4);

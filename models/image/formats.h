@@ -28,7 +28,7 @@ inline constexpr int kMaxJpegScans = 100;
 inline constexpr std::int64_t kPngPixelsPerByte = 1032 * 8;
 
 /// Throws Error unless the sides are within the limits and not absurd for a file of this many bytes:
-/// `pixels_per_byte` is the most that a byte of this format can stand for.
+/// `pixels_per_byte` is the maximum that a byte of this format can stand for.
 void check_dimensions(const Source& source, std::int64_t width, std::int64_t height,
                       std::int64_t pixels_per_byte, const DecodeLimits& limits);
 

@@ -40,7 +40,7 @@ struct Preprocess {
   bool bgr = false;
   /// Multiplies the pixel before the mean is taken off: 1/255 for models of [0, 1], 1 for models of 0..255.
   float scale = 1.0f / 255.0f;
-  /// Photographs are turned upright first, as their EXIF orientation says; whoever decodes does it (upright()).
+  /// Photographs are turned upright first, as their EXIF orientation says; the decoder does it (upright()).
   bool exif_transpose = true;
 
   Extent crop_extent() const { return {crop, crop_width != 0 ? crop_width : crop}; }

@@ -54,7 +54,7 @@ class GrowingBytes final : public io::ZeroCopyOutputStream {
   io::StringOutputStream stream_;
 };
 
-// The part of a message that is parsed in the ordinary way. All fields are written to one stream: opening a string for
+// The part of a message that the generated parser reads. All fields are written to one stream: opening a string for
 // writing fills all the room that it has.
 class Rest {
  public:

@@ -25,7 +25,7 @@ struct StepFloor {
 ///   bytes       for each memory what cannot lie in a nearer one, at its bandwidth: of activations what is more than
 ///               the nearer one holds; of weights, which every run reads in the same order, the share that it could not
 ///               keep of those of the whole run
-///   launch      on a GPU: a kernel behind another
+///   launch      on a GPU: one kernel after another
 /// All of these overlap, so the longest is the floor.
 class Floors {
  public:

@@ -23,7 +23,7 @@ std::shared_ptr<KernelTuning> kernel_tuning(Tuning tuning, const std::filesystem
 /// for another one, or does not say how its images were prepared.
 QuantizationPlan read_plan_for(const std::filesystem::path& path, const Graph& graph);
 
-/// What `preprocess` does to images in another way than was done to those that `plan` was calibrated on.
+/// How `preprocess` prepares images differently from those that `plan` was calibrated on.
 std::vector<std::string> differences_from(const QuantizationPlan& plan, const Preprocess& preprocess);
 /// What a user should know of differences_from() the plan at `path`, which are not empty: whether ranges fit is for
 /// them to judge.

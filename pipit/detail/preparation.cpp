@@ -122,7 +122,7 @@ Labels labels_for(const Model& model, const std::filesystem::path& file, const C
   const std::int64_t classes = output.classes;
   if (output.yes_or_no() && found.size() == 1) found.insert(found.begin(), "not " + found[0]);
   if (output.yes_or_no() && found.empty()) found = {"no", "yes"};
-  // One label too many is most often a background class in front: every name would be off by one.
+  // One label too many is most often a background class as the first label: every name would be off by one.
   if (!found.empty() && static_cast<std::int64_t>(found.size()) != classes) {
     if (file.empty())
       fail("{}: its metadata holds {} labels for {} classes", model.name, found.size(), classes);

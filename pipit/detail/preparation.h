@@ -1,4 +1,4 @@
-// How images are prepared for a model, and who said so.
+// How images are prepared for a model, and where that is from.
 #pragma once
 
 #include <filesystem>

@@ -102,7 +102,7 @@ class Depthwise final : public Kernel {
     T* y;
   };
 
-  // Scratch of tiles of at most so many channels.
+  // Scratch of tiles of at most `channels` channels.
   std::size_t tile_bytes(std::int64_t channels) const {
     const std::int64_t plane = multiplier_ > 1 ? rows_.tile() * channels : 0;
     const std::int64_t row = std::is_same_v<T, Half> ? channels : 0;
@@ -198,7 +198,7 @@ class Depthwise final : public Kernel {
     };
   }
 
-  // [C * m, 1, kernel...] to m times [C / lanes, kernel..., lanes], zeros behind the last channel.
+  // [C * m, 1, kernel...] to m times [C / lanes, kernel..., lanes], zeros after the last channel.
   void pack(const Tensor& weights) {
     const Tensor plain = to_layout(weights.view(), Layout::row_major);
     const float* from = plain.values<float>().data();

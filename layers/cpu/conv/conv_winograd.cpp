@@ -162,7 +162,7 @@ class ConvWinograd final : public Kernel {
     if (half_) store_halves(output, reinterpret_cast<Half*>(operands.y) + pixel * y_pixel_);
   }
 
-  // Behind the place of the outputs.
+  // After the place of the outputs.
   const float* widen_residual(const Operands& operands, std::int64_t pixel,
                               const WinogradOutput& output) const {
     float* to = output.data + output.rows * output.row_step;

@@ -81,7 +81,7 @@ class DepthwiseRows {
     return y_.batch * rows * window_.kernel[2] * round_up(y_.extent[2], tile_) * round_up(x_.channels, lanes);
   }
 
-  /// Rows of input (of images, not of volumes) that somebody else computes: a block of channels that starts at
+  /// Rows of input (of images, not of volumes) that the caller computes: a block of channels that starts at
   /// `channel`, in a ring [ring][piece_columns()][channels] of which slot 0 holds row `first` of an image. Column 0 of
   /// the image is the piece's column left_columns(), what lies left and right of the image is padding.
   struct Piece {
@@ -122,7 +122,7 @@ class DepthwiseRows {
 
   /// Calls body(tile, function, first element of the first output pixel, first channel, scratch) for all tiles, which
   /// have their x, weights and counts; the rest is the body's to fill in. The scratch of worker i is at
-  /// i * scratch_step; the body gets the part behind pointer_bytes().
+  /// i * scratch_step; the body gets the part after pointer_bytes().
   template <typename Body>
   void for_each_tile(const T* x, const float* packed, const RunContext& context, std::size_t scratch_step,
                      Body&& body) const {

@@ -18,7 +18,7 @@ class FusedSource {
   const RowSource& rows() const { return *rows_; }
   /// Pieces overlap less than the bands for which the kernel counts itself.
   std::vector<KernelWork> work() const;
-  /// Of the layer that reads the rows: run() gets the producer's inputs in place of its own. Null: it has none.
+  /// Of the layer that reads the rows: run() gets the producer's inputs instead of its own. Null: it has none.
   const float* bias() const { return bias_.empty() ? nullptr : bias_.data(); }
 
  private:

@@ -131,7 +131,7 @@ class GroupWindows {
   };
 
   /// Calls fill(Rows, scratch) for what outputs read when they do, part(Part, scratch) and tile(Tile, scratch) for all
-  /// outputs. `scratch_step`: bytes from worker to worker; what is called gets what is behind worker_bytes().
+  /// outputs. `scratch_step`: bytes from worker to worker; the callbacks get the part after worker_bytes().
   template <typename Fill, typename PartBody, typename TileBody>
   void run(const float* packed, const RunContext& context, std::size_t scratch_step, Fill&& fill,
            PartBody&& part, TileBody&& tile) const {

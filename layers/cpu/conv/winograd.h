@@ -1,5 +1,5 @@
-// Winograd's minimal filtering F(m x m, 3 x 3): m x m outputs of a 3 x 3 correlation from (m + 2)^2 products in
-// place of 9 m^2 (Winograd, "Arithmetic Complexity of Computations", 1980; for networks: Lavin & Gray, "Fast
+// Winograd's minimal filtering F(m x m, 3 x 3): m x m outputs of a 3 x 3 correlation from (m + 2)^2 products instead of
+// 9 m^2 (Winograd, "Arithmetic Complexity of Computations", 1980; for networks: Lavin & Gray, "Fast
 // Algorithms for Convolutional Neural Networks", 2015).
 //
 // Along one axis, with filter g, inputs d and outputs y:  y = A^T [ (G g) * (B^T d) ],  * element by element; in two

@@ -10,7 +10,7 @@ namespace {
 constexpr double kStore = 14;
 constexpr double kStepBytes = 4;
 
-// Values of pixels of so many channels. Transforms take vectors of channels: one that channels do not fill takes as
+// Values of pixels of `channels` channels. Transforms take vectors of channels: one that channels do not fill takes as
 // long as a full one, and its values are moved one by one, for half as long again.
 double moved_values(std::int64_t pixels, std::int64_t channels, int lanes) {
   const std::int64_t rest = channels % lanes;

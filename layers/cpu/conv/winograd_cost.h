@@ -12,7 +12,7 @@ namespace pipit {
 struct WinogradRates {
   double product = 1;  ///< a step of Winograd's products
   double input = 0;    ///< a value of x: its share of the transformed tiles
-  double output = 0;   ///< a value of y: the way back from its tile's products
+  double output = 0;   ///< a value of y: the inverse transform of its tile's products
 };
 /// In f32, by tiles of m x m outputs (2 or 4).
 WinogradRates float_winograd_rates(int m, Isa isa);

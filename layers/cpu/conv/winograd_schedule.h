@@ -26,8 +26,8 @@ KeptSteps winograd_kept_steps(const TileKernels& kernels, const T* weights, std:
 /// register tile. No output depends on how tiles are cut.
 class WinogradSchedule {
  public:
-  /// Images x [N, C, H, W] to so many outputs, channels of y, with the weights that are `kept`. kernels.step
-  /// transformed inputs are 4 bytes, and so is a product. `passes`: so many times a worker goes through a band of its
+  /// Images x [N, C, H, W] to `outputs` channels of y, with the weights that are `kept`. kernels.step transformed
+  /// inputs are 4 bytes, and so is a product. `passes`: how often a worker goes through a band of its
   /// own, each time for a part of the outputs, so that their products take less of its cache.
   WinogradSchedule(const Shape& x, const WinogradTiles& tiles, std::int64_t outputs,
                    const TileKernels& kernels, KeptSteps kept, int threads, int passes = 1);

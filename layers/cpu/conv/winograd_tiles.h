@@ -27,8 +27,8 @@ class WinogradTiles {
   };
   Place place(std::int64_t tile) const;
 
-  // Four kinds of tiles, in this order: whole ones down and short along, whole both ways, short down and whole along,
-  // short both ways. So the tiles that take a product are neighbours, whatever it is.
+  // Four kinds of tiles, in this order: whole down and short along, whole in both, short down and whole along, short in
+  // both. So the tiles that take a product are neighbours, whatever it is.
   struct Kinds {
     std::int64_t of[4] = {};
   };

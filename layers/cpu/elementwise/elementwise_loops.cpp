@@ -31,8 +31,9 @@ PIPIT_INLINE inline float clip(float x, float low, float high) {
   return x > high ? high : x;
 }
 
-// y[i] = a[i A]^b[i B], block by block and step by step: in one loop the compiler computes powers behind the decisions
-// that may make them needless, one by one. A single exponent is repeated, or it would decide about it in front.
+// y[i] = a[i A]^b[i B], block by block and step by step: in one loop the compiler computes powers after the decisions
+// that may make them needless, one by one. A single exponent is repeated, or the compiler would decide about it before
+// the loop.
 template <int A, int B>
 PIPIT_INLINE inline void power_row(const float* a, const float* b, float* y, std::int64_t n) {
   constexpr std::int64_t kBlock = 128;

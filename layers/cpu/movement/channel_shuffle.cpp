@@ -32,7 +32,7 @@ struct Run {
   std::int64_t from = 0, to = 0, count = 0;
 };
 
-// The runs of an output stand one behind the other in the order of `to`, so that those that alternate are neighbours.
+// The runs of an output are in the order of `to`, so that those that alternate are neighbours.
 std::vector<Run> runs_of(const NodeSpec& spec) {
   const ChannelShuffleAttributes& a = layer_as<ChannelShuffle>(spec.layer).attributes();
   const std::int64_t groups = a.groups;
@@ -116,7 +116,7 @@ class ShuffleRows final : public Kernel {
   }
 
  private:
-  // Run `first`, and the one behind it where two alternate.
+  // Run `first`, and the next one where two alternate.
   struct Step {
     std::size_t first;
     bool two;

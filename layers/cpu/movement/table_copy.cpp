@@ -11,8 +11,8 @@ namespace pipit {
 
 namespace {
 
-// Rows below this are joined with their neighbours: the way to a row costs as much as some hundred bytes. Rows that are
-// copied element by element stay as short as that allows, so that one that equals the one before it is found.
+// Rows below this are joined with their neighbours: starting a row costs as much as copying some hundred bytes. Rows
+// that are copied element by element stay as short as that allows, so that one that equals the one before it is found.
 constexpr std::int64_t kRowBytes = 2048;
 constexpr std::int64_t kShortRowBytes = 256;
 constexpr std::int64_t kMaxRowElements = 1 << 16;

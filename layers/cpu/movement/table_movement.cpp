@@ -104,8 +104,8 @@ Dims dims_of(const DepthToSpace& layer, const NodeSpec& spec) {
   return dims;
 }
 
-// Output dimensions: those of the data in front of the axis, those of the indices (which lie one behind the other as
-// one dimension), those of the data behind the axis.
+// Output dimensions: those of the data before the axis, those of the indices (flattened to one dimension), those of the
+// data after the axis.
 Dims dims_of(const Gather& layer, const NodeSpec& spec) {
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];

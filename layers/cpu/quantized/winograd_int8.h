@@ -1,4 +1,4 @@
-// Winograd's F(4 x 4, 3 x 3) in integers: the exact sums of an INT8 convolution, from 36 products of 16 bits in place
+// Winograd's F(4 x 4, 3 x 3) in integers: the exact sums of an INT8 convolution, from 36 products of 16 bits instead
 // of 144 of 8 bits.
 //
 // Row i of G (winograd.h) has the common denominator s_i: 4, 6, 6, 24, 24, 1. Transformed filters without it,

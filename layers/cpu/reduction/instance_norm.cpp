@@ -88,7 +88,7 @@ Scaling scaling_of(const Together& m, float origin, float epsilon, float scale, 
 
 // ---- planes: those of a group follow each other
 
-// As so many columns.
+// Of x as rows of kLanes columns.
 Together moments_of(const float* x, std::int64_t count) {
   constexpr std::int64_t kRows = 256;
   float moments[3][kLanes];

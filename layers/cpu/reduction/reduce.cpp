@@ -79,7 +79,7 @@ PIPIT_INLINE inline void add_row(const float* x, const Reduction& part, const fl
   for (std::int64_t k = 0; i + k < n; ++k) kept[k] = Op::add(kept[k], x[i + k], origin);
 }
 
-// Rows of results, one behind the other.
+// Rows of results, one after the other.
 template <typename Op>
 PIPIT_INLINE inline void add_columns(const float* x, const Reduction& part, const float* origins,
                                      Lanes& lanes) {
@@ -103,7 +103,7 @@ PIPIT_INLINE inline void add_columns(const float* x, const Reduction& part, cons
 
 enum class Step : std::uint8_t { start, add, finish };
 
-// One step of the way from a Reduction to its results. A row's lanes are joined in a fixed tree.
+// One step from a Reduction to its results. A row's lanes are joined in a fixed tree.
 template <typename Op>
 PIPIT_INLINE inline void take_step(Step step, const float* x, const Reduction& part, const float* origins,
                                    Lanes& lanes, double* results) {

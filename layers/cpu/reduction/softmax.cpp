@@ -123,7 +123,7 @@ Refusal refuse_strided_softmax(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-// So many neighbours are normalized together.
+// The number of neighbours that are normalized together.
 constexpr std::int64_t kColumns = 64;
 
 // Sums of 64 rows are added up separately, so that the rounding error does not grow with all rows.

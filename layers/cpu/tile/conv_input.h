@@ -29,7 +29,7 @@ namespace pipit {
 /// is no zero. Only a single group may have an odd number.
 class ConvInput {
  public:
-  /// `output`: the convolution's output. `pixels`: how many pixels of a row a tile reads at once; where so many lie
+  /// `output`: the convolution's output. `pixels`: how many pixels of a row a tile reads at once; where that many lie
   /// at addresses that share one set of the first-level cache, the copy keeps them apart. `zero_point`: of an i8 or u8
   /// input, the padding's value. `read_element`: bytes of an element that tiles read.
   ConvInput(const TensorDesc& input, const Shape& output, const Window& window, std::int64_t groups,
@@ -66,8 +66,8 @@ class ConvInput {
     return image / output_depth_ * source_volume_ + image % output_depth_ * image_pitch_;
   }
 
-  /// Input rows of one slice, as they are read, of so many output rows of one image; and the most output rows that need
-  /// no more than so many input rows (at least 1).
+  /// Input rows of one slice, as they are read, for `output_rows` output rows of one image; and the maximum of output
+  /// rows that need no more than `copied_rows` input rows (at least 1).
   std::int64_t copied_rows(std::int64_t output_rows) const;
   std::int64_t output_rows(std::int64_t copied_rows) const;
   /// Bytes of one of them, all planes of all slices that an output slice reads.

@@ -13,7 +13,7 @@ float weight_at(const WeightView& weights, std::int64_t output, std::int64_t k) 
                       k % weights.inner_count * weights.inner_stride];
 }
 
-// Calls body(block, first of its own steps): those that overlap are the block's in front.
+// Calls body(block, first of its own steps): those that overlap belong to the previous block.
 template <typename Body>
 void for_each_block(std::span<const std::int32_t> blocks, int lanes, const Body& body) {
   std::int32_t end = 0;

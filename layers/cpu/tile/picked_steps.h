@@ -21,7 +21,7 @@ namespace pipit {
 
 /// The first steps of blocks that cover K in its order. `segments` and `run` as ConvInput has them: where steps that
 /// follow each other in K do so in memory, blocks start `lanes` steps apart, the last may overlap the one before.
-/// Empty where fewer than `lanes` steps lie together: what is behind them is not to be read.
+/// Empty where fewer than `lanes` steps lie together: what follows them must not be read.
 std::vector<std::int32_t> pick_blocks(std::span<const std::int32_t> segments, std::int64_t run, int lanes);
 
 /// The block of each of the picked steps that panel p takes, in the order of K. Nothing where a weight is an infinity
@@ -39,7 +39,7 @@ void pack_picked_panel(const TilePanels& panels, std::int64_t p, const WeightVie
 /// `lanes`, a power of two, is how many indices there are. It has the same sign.
 float with_index(float weight, std::uint32_t index, std::uint32_t lanes);
 
-/// Whether so many of these weights are zero, by a sample, that picked steps might pay.
+/// Whether enough of these weights are zero, by a sample, for picked steps to pay.
 bool many_zeros(const TilePanels& panels, std::int64_t groups, const WeightView& weights);
 
 }  // namespace pipit

@@ -46,8 +46,8 @@ class TileConvolution {
     bool stored = false;    ///< weights are StoredPanels
     int channel_dim = 1;    ///< where the outputs are in the layer's own result, for its followers
     Fusion fusion = {};     ///< of which producer and in_place have no meaning
-    /// Where `output` is the inside of the result only, which has so many rows and columns and in front of it so many
-    /// that read padding alone; no height: `output` is all of it.
+    /// Where `output` is the inside of the result only, which has `height` rows and `width` columns, and before it
+    /// `top` rows and `left` columns that read padding alone; no height: `output` is all of it.
     struct Frame {
       std::int64_t height = 0;
       std::int64_t width = 0;
@@ -62,7 +62,7 @@ class TileConvolution {
   /// Weights [O, C / groups, kernel...], row-major. The filters must reach over less than 2 GiB of input
   /// (ConvInput::segments() is not empty).
   TileConvolution(const Geometry& geometry, const float* weights, int threads);
-  /// For a kernel of one tap: its weights may lie in any way.
+  /// For a kernel of one tap: its weights may lie in any order.
   TileConvolution(const Geometry& geometry, const WeightView& weights, int threads);
   /// Weights that are widened for a run, f32 operands.
   TileConvolution(const Geometry& geometry, std::unique_ptr<const StoredPanels> weights, int threads);

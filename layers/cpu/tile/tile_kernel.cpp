@@ -38,8 +38,8 @@ const TileKernels& u8s8_tiles(Isa isa) {
 }
 
 double amx_cost(double runs, std::int64_t run) {
-  // On Emerald Rapids: what AMX takes for as many steps as it multiplies at a time, and what it takes longer for the
-  // way of sums to their results and for its registers.
+  // On Emerald Rapids: what AMX takes for as many steps as it multiplies at a time, and what storing sums and
+  // configuring its registers takes in addition.
   constexpr double kAtATime = 3;
   constexpr double kFinish = 4;
   return kAtATime * runs * static_cast<double>(run) / amx_steps(run) + kFinish;

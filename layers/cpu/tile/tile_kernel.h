@@ -2,7 +2,7 @@
 // stored once. Dense and pruned convolutions, Winograd's products and fully connected layers all run on it.
 //
 // It reads A where it lies: K is a list of *segments*, contiguous runs at given offsets from a pixel (after the
-// indirect convolution of Dukhan, "The Indirect Convolution Algorithm", 2019, with an offset list in place of
+// indirect convolution of Dukhan, "The Indirect Convolution Algorithm", 2019, with an offset list instead of
 // pointers). The pixels of a tile are two strips, each of evenly spaced pixels, with bases of their own: two
 // output rows, or two pieces of one. All instruction sets sum up in the order of K, so a result does not depend
 // on how pixels are cut into tiles.
@@ -24,7 +24,7 @@ namespace pipit {
 inline constexpr int kMaxTileStrip = 16;
 inline constexpr int kMaxTileVectors = 2;
 
-/// Steps of K whose products are summed up in halves: twice so many products for an output. An addition in halves is
+/// Steps of K whose products are summed up in halves: twice as many products for an output. An addition in halves is
 /// off by at most 2^-11 of its result, and a sum of n terms therefore, whatever they are, by n * 2^-11 of the sum of
 /// their magnitudes; sums of random terms by about sqrt(n / 6) * 2^-11 of their own size.
 inline constexpr int kHalfStretch = 32;
@@ -103,7 +103,7 @@ struct TileKernels {
   int panel() const { return kMaxTileVectors * lanes; }
   /// Bytes of an element of A.
   std::int64_t element() const { return 4 / step; }
-  /// Vectors that a panel of so many outputs takes.
+  /// Vectors that a panel of `columns` outputs takes.
   int vectors(std::int64_t columns) const { return columns > lanes ? 2 : 1; }
   /// Multiply-accumulates of a pixel with a step of K of such a panel.
   std::int64_t panel_macs(std::int64_t columns) const {
@@ -115,17 +115,17 @@ struct TileKernels {
 const TileKernels& f32_tiles(Isa isa = chosen_isa());
 /// Where step is 2, u8 and s8 come widened to 16 bits: only VNNI multiplies bytes without saturating.
 const TileKernels& u8s8_tiles(Isa isa = chosen_isa());
-/// The same for sums over so many segments of `run` steps: AMX is slower where there are few of them, or few that it
+/// The same for sums over `segments` segments of `run` steps: AMX is slower where there are few of them, or few that it
 /// can multiply at a time; then these are the tiles of the instruction set below, which read the same bytes.
 const TileKernels& u8s8_tiles_for(std::int64_t segments, std::int64_t run, Isa isa = chosen_isa());
-/// Steps of K that AMX takes at a time from runs of so many: as many as a tile register holds, 16, or fewer that divide
-/// the run.
+/// Steps of K that AMX takes at a time from runs of `run` steps: as many as a tile register holds, 16, or fewer that
+/// divide the run.
 constexpr int amx_steps(std::int64_t run) {
   int steps = 16;
   while (run % steps != 0) --steps;
   return steps;
 }
-/// What AMX takes for sums over so many runs of `run` steps, in steps of VNNI for as many pixels.
+/// What AMX takes for sums over `runs` runs of `run` steps, in steps of VNNI for as many pixels.
 double amx_cost(double runs, std::int64_t run);
 /// Two s16 that meet two s16 in a step; sums are int32, modulo 2^32, and stored as they are: of the epilogue only
 /// `columns` counts. Null for the baseline.

@@ -11,7 +11,7 @@ namespace {
 
 // The last tasks to finish leave few workers idle.
 constexpr std::int64_t kTasksPerThread = 8;
-// With so many rows for each worker the last row does not matter.
+// With this many rows for each worker the last row does not matter.
 constexpr std::int64_t kRowsPerThread = 6;
 // Time of reading from another core's cache over reading from the shared one: 24 against 18 GB/s (Emerald Rapids).
 constexpr double kRemoteCost = 4.0 / 3;

@@ -42,7 +42,7 @@ struct TileWork {
 };
 
 /// Two orders. In one each worker takes bands of pixels through all panels, in the other all workers take panels
-/// through all pixels of one large band, a panel in so many splits. Bands need weights that stay in five eighths of
+/// through all pixels of one large band, a panel in several splits. Bands need weights that stay in five eighths of
 /// what the worker keeps, since every tile reads all of them, and every worker reads them from the shared cache once;
 /// panels need each weight once, but what one worker wrote the others read, which is slower.
 class TileSchedule {
@@ -60,7 +60,7 @@ class TileSchedule {
   std::int64_t pixels(const ImageBand& b) const { return b.images * b.rows * width_; }
   /// Of the largest band.
   std::int64_t most_pixels() const { return band_images_ * band_rows_ * width_; }
-  /// Of a band of so many tiles: how many tasks share a panel where panels are shared out.
+  /// Of a band of `tiles` tiles: how many tasks share a panel where panels are shared out.
   std::int64_t splits(std::int64_t tiles) const { return splits_ < tiles ? splits_ : tiles; }
   /// What a worker may want to keep in its second-level cache.
   std::int64_t cache_bytes() const { return cache_bytes_; }

@@ -15,7 +15,7 @@ struct ByteFinish {
   float x_zero_point = 0;
   float residual_zero_point = 0;
   float residual_scale = 0;
-  float* real = nullptr;  ///< where results go that are not quantized, in place of y
+  float* real = nullptr;  ///< where results go that are not quantized, instead of y
   int zero_point = 0;     ///< of y
 };
 
@@ -23,7 +23,7 @@ struct ByteFinish {
 /// T is what activations are stored in; arithmetic is f32, also of u8: its sums are integers, exact below 2^24.
 template <typename T>
 struct DepthwiseTile {
-  /// Where every row of taps has a column of its own choice, at the first channel, and how many elements behind that
+  /// Where every row of taps has a column of its own choice, at the first channel, and how many elements after that
   /// the first pixel is. With `pixels` these are ignored and pixels[row * row_pixels + i] is pixel i of that row:
   /// outside the image a row of zeros.
   const T* const* row_starts = nullptr;
@@ -41,12 +41,12 @@ struct DepthwiseTile {
   std::int64_t y_step = 0;  ///< elements from pixel to pixel
   std::int64_t channels = 0;
   std::int64_t columns = 0;  ///< pixels to store, at most the function's tile width
-  /// Without `pixels`: so many tiles side by side, of the whole width if there are several.
+  /// Without `pixels`: how many tiles lie side by side, of the whole width if there are several.
   std::int64_t tiles = 1;
   float low = 0;
   float high = 0;
   std::int64_t kernel = 0;  ///< taps in a row; read by the general function only
-  ByteFinish bytes;         ///< u8: in place of the bias; low and high are in steps of y
+  ByteFinish bytes;         ///< u8: instead of the bias; low and high are in steps of y
 };
 
 /// Output pixels of a wide and of a narrow tile.

@@ -15,7 +15,7 @@ namespace {
 template <std::size_t Bytes>
 constexpr int kNeighbours = static_cast<int>(16 / Bytes);
 
-// So many times 16 bytes.
+// Lanes times 16 bytes.
 template <std::size_t Bytes, int Lanes>
 struct Pack {
   using Vector __attribute__((vector_size(16 * Lanes))) = Element<Bytes>;
@@ -118,7 +118,7 @@ PIPIT_INLINE inline void transpose_elements(const TransposedTile& tile) {
   }
 }
 
-// What is left of the tile below so many rows, or after so many columns.
+// The rest of the tile from `row` and `column` on.
 template <std::size_t Bytes>
 PIPIT_INLINE inline TransposedTile part_of(const TransposedTile& tile, std::int64_t row,
                                            std::int64_t column) {
@@ -131,7 +131,7 @@ PIPIT_INLINE inline TransposedTile part_of(const TransposedTile& tile, std::int6
           tile.columns - column};
 }
 
-// Rows of the target so many bytes apart, or a multiple, share two sets of a first-level cache or one.
+// Rows of the target this many bytes apart, or a multiple, share two sets of a first-level cache or one.
 constexpr std::int64_t kConflictBytes = 2048;
 
 // `rows` and `columns` of the tile in packs of `Rows` and of `Columns` a lane, of which they must be multiples. Columns

@@ -89,7 +89,7 @@ class Png {
     allowed_ = SIZE_MAX;
     png_read_end(png_, nullptr);
     if (!grey16) return;
-    // In place, from the right: what is written lies behind what is still to be read.
+    // In place, from the right: what is written lies after what is still to be read.
     for (int y = 0; y < image.height; ++y) {
       std::uint8_t* row = image.row(y);
       for (std::ptrdiff_t x = image.width - 1; x >= 0; --x)

@@ -11,7 +11,7 @@ class Walker {
   Walker(const Source& source, const DecodeLimits& limits) : source_(source), limits_(limits) {}
 
   Extent run() {
-    std::size_t at = 2;  // behind SOI
+    std::size_t at = 2;  // after SOI
     while (true) {
       const std::uint8_t marker = next_marker(at);
       const bool standalone = marker == 0x01 || (marker >= 0xD0 && marker <= 0xD8);
@@ -41,7 +41,7 @@ class Walker {
          source_.bytes.size(), at);
   }
 
-  // The next marker at or behind `at`, which moves behind it. Entropy-coded data lies between markers; in it
+  // The next marker at or after `at`, which moves past it. Entropy-coded data lies between markers; in it
   // FF 00 stands for a data byte FF, and any number of FF may fill up before a marker.
   std::uint8_t next_marker(std::size_t& at) const {
     const auto bytes = source_.bytes;

@@ -6,7 +6,7 @@
 
 namespace pipit::onnx {
 
-/// Converts a parsed model; its tensors are released on the way. Messages do not name the file. Throws as
+/// Converts a parsed model; its tensors are released meanwhile. Messages do not name the file. Throws as
 /// read_onnx does.
 OnnxModel import_model(ParsedModel model, const std::filesystem::path& folder, const OnnxOptions& options);
 

@@ -81,7 +81,7 @@ std::string with_metadata(std::string_view model, const std::map<std::string, st
     entry->set_key(name);
     entry->set_value(value);
   }
-  return out + added.SerializeAsString();  // repeated fields of messages one behind the other add up
+  return out + added.SerializeAsString();  // repeated fields of consecutive messages add up
 }
 
 std::vector<std::filesystem::path> external_files(const std::filesystem::path& model) {

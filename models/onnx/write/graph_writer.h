@@ -28,7 +28,7 @@ class GraphWriter {
   const Graph& graph() const { return graph_; }
   const TensorDesc& desc(ValueId id) const { return graph_.value(id).desc; }
 
-  /// What nodes that compute in floating point read: the value, INT8 ones behind one DequantizeLinear. A constant
+  /// What nodes that compute in floating point read: the value, INT8 ones after one DequantizeLinear. A constant
   /// becomes an initializer on the first call.
   std::string operand(ValueId id);
   /// operand(), or "" for an absent input.
@@ -44,7 +44,7 @@ class GraphWriter {
   const Node* producer(ValueId id) const { return producers_[static_cast<std::size_t>(id)]; }
   const Node* only_reader(ValueId id) const { return readers_[static_cast<std::size_t>(id)]; }
 
-  /// An initializer named `wanted`, with a number behind it where that is taken. Returns its name.
+  /// An initializer named `wanted`, with a number appended where that is taken. Returns its name.
   std::string initializer(const std::string& wanted, const Tensor& tensor);
   std::string integers(const std::string& wanted, const std::vector<std::int64_t>& values);
   std::string number(const std::string& wanted, float value);
@@ -55,7 +55,7 @@ class GraphWriter {
   onnx_pb::NodeProto& add(const std::string& op, const std::string& name, const Names& inputs,
                           int outputs = 1);
   std::string last_result() const { return last_->output(0); }
-  /// Relu, Clip or nothing behind last(). With a quantization the result is rounded to it before: that changes no
+  /// Relu, Clip or nothing after last(). With a quantization the result is rounded to it before: that changes no
   /// integer of what store() then makes of it, and runtimes without a Relu in their INT8 layers find the layer itself
   /// quantized.
   void add_activation(const std::string& name, const Clamp& clamp, const Quantization& rounded = {});

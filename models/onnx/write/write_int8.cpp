@@ -44,7 +44,7 @@ std::string add_dequantized(GraphWriter& writer, const std::string& name, const 
 }
 
 // A matrix product in disguise: a QConv of one tap over [N, K] rows, which are given two more dimensions for it and
-// lose them behind it.
+// lose them after it.
 struct MatrixProduct {
   ValueId rows = kNoValue;
   ValueId result = kNoValue;
