@@ -117,7 +117,7 @@ void print_first_steps() {
       version());
 }
 
-// CLI11 would take the value of an option in front of the subcommand for the subcommand.
+// CLI11 would take the value of an option before the subcommand for the subcommand.
 bool belongs_after_subcommand(const CLI::App& app, const std::string& argument) {
   const std::string option = argument.substr(0, argument.find('='));
   if (!option.starts_with('-') || app.get_option_no_throw(option) != nullptr) return false;

@@ -62,7 +62,7 @@ class WeightCopies {
   void keep() { made_.clear(); }
 
  private:
-  // Whether the folder has these bytes under this name already. Anything else there is somebody's.
+  // Whether the folder has these bytes under this name already. Anything else there belongs to the user.
   bool is_there(const fs::path& file) const {
     const fs::path target = folder_ / file;
     if (target.lexically_normal() == (folder_ / output_.filename()).lexically_normal()) {

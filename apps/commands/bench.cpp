@@ -142,7 +142,7 @@ void print_table(const std::vector<Row>& rows, const BenchTiming& timing, int wi
   fmt::print("{}", table.str(0, width));
 }
 
-// Every combination, models outermost, threads innermost; what --against names stands behind its model.
+// Every combination, models outermost, threads innermost; what --against names follows its model.
 std::vector<Row> combinations(const BenchOptions& options) {
   std::vector<Row> rows;
   for (const std::string& model : options.models) {

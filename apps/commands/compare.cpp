@@ -53,7 +53,7 @@ std::vector<std::pair<const TimedRuns*, const TimedRuns*>> pairs_of(const std::v
   return pairs;
 }
 
-// A row for each comparison of whole runs, and behind it one for each of its layers.
+// A row for each comparison of whole runs, followed by one for each of its layers.
 std::string compare_csv(const nlohmann::ordered_json& document) {
   std::vector<nlohmann::ordered_json> rows;
   const auto add = [&](const nlohmann::ordered_json& whole, nlohmann::ordered_json row,
@@ -108,7 +108,7 @@ std::string list_again(const std::vector<TimedRuns>& all, const char* option, Me
   return fmt::format(" {} {}", option, shell_word(fmt::format("{}", fmt::join(words, ","))));
 }
 
-// What measures all of it again and puts it behind what `file` has; `file` may also be one that is yet to be.
+// The command that measures all of it again and appends it to `file`; `file` may also be one that is yet to be.
 std::string again(const std::vector<TimedRuns>& all, const std::string& file) {
   std::string line = fmt::format("pipit {}", all[0].command);
   std::vector<std::string> models;

@@ -102,7 +102,7 @@ std::string estimates_of(const Step& step) {
   return text;
 }
 
-// Who refused the layer, and how its kernel was chosen: lines that stand below the layer's row.
+// The kernels that refused the layer, and how its kernel was chosen: lines below the layer's row.
 std::string reasons_of(const Step& step, const Refusals& refusals) {
   std::string text;
   for (const RefusedCandidate& r : refusals.of(step))

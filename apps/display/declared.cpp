@@ -6,7 +6,7 @@ namespace pipit::apps {
 
 namespace {
 
-// CLI11 puts what its validators say behind a ':', and names types as C++ does.
+// CLI11 puts what its validators say after a ':', and names types as C++ does.
 std::string value_of(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return {};
   const std::string type = option.get_type_name();
@@ -27,7 +27,7 @@ DeclaredOption declared_option(const CLI::Option& option) {
   return result;
 }
 
-// A footer is notes, then "Example:" or "Examples:" with a command line behind it, or on each of the lines that follow.
+// A footer is notes, then "Example:" or "Examples:" with a command line after it, or on each of the lines that follow.
 void read_footer(const std::string& footer, DeclaredCommand& command) {
   bool examples = false;
   for (const std::string& line : CLI::detail::split(footer, '\n')) {

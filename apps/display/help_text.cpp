@@ -20,7 +20,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-// `text` behind `begun`, wrapped, with `indent` spaces before all lines but the first.
+// `text` after `begun`, wrapped, with `indent` spaces before all lines but the first.
 std::string wrapped(std::string begun, const std::string& text, std::size_t indent, std::size_t width) {
   std::string lines;
   std::string line = std::move(begun);

@@ -10,7 +10,7 @@ enum class LayerOrder { order, ms, macs, name };
 /// What of a table is shown.
 struct TableView {
   LayerOrder sort = LayerOrder::order;  ///< the longest, the most work, or the first letter come first
-  int top = 0;                          ///< so many rows, and a line about the others; 0: all
+  int top = 0;                          ///< this many rows, and a line about the others; 0: all
   int width = 0;                        ///< Table::str()
   bool memory = false;                  ///< also what each layer's weights and workspace take
 };

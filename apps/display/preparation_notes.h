@@ -17,7 +17,7 @@ using detail::describe;
 using detail::Preparation;
 using detail::source_text;
 
-/// The JSON form (models/image/preprocess.h) with "source", "preset" and "given" in front.
+/// The JSON form (models/image/preprocess.h) with "source", "preset" and "given" first.
 nlohmann::ordered_json preparation_json(const Preparation& preparation);
 
 /// Counts what the images of a run turned out to be.

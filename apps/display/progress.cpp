@@ -21,7 +21,7 @@ std::string duration_text(double seconds) {
                       : fmt::format("{} h {} min", minutes / 60, minutes % 60);
 }
 
-// Nothing is said of what remains before so much time, and so much of the whole, has passed.
+// The remaining time is not shown before this much time, and this much of the whole, has passed.
 constexpr double kMinSeconds = 1;
 constexpr double kMinDone = 0.01;
 

@@ -63,7 +63,7 @@ std::vector<RefusedCandidate> Refusals::of(const Step& step) const {
 }
 
 std::vector<std::string> Refusals::of_all() const {
-  // Kernels by whom and why, in the order of the candidates.
+  // Kernels by candidate and reason, in the order of the candidates.
   std::vector<std::pair<std::pair<std::string, std::string>, std::vector<std::string>>> lines;
   for (const Step& step : plan_.steps()) {
     const std::string type = type_of(plan_, step);

@@ -47,7 +47,7 @@ std::string shortened(const std::string& text, std::size_t width) {
 
 namespace {
 
-// "..." stands for what is in front of the last columns.
+// "..." stands for what is before the last columns.
 std::string end_of(const std::string& text, std::size_t width) {
   const std::size_t all = display_width(text);
   return all <= width ? text : "..." + text.substr(offset_of(text, all - (std::max(width, kShortest) - 3)));
@@ -63,7 +63,7 @@ std::string wrapped(std::string_view text, std::size_t indent, int width) {
     text.remove_prefix(std::min(end + 1, text.size()));
     while (width > 0 && display_width(line) > static_cast<std::size_t>(width)) {
       std::size_t space = line.rfind(' ', offset_of(line, static_cast<std::size_t>(width)));
-      if (space == line.npos || space <= indent) space = line.find(' ', indent + 1);  // behind a long word
+      if (space == line.npos || space <= indent) space = line.find(' ', indent + 1);  // after a long word
       if (space == line.npos) break;
       lines += line.substr(0, line.find_last_not_of(' ', space) + 1) + "\n";
       line = std::string(indent, ' ') + line.substr(space + 1);

@@ -32,7 +32,7 @@ class Table {
  private:
   std::vector<std::size_t> natural_widths() const;
   std::vector<std::size_t> fitting_widths(std::size_t room) const;
-  // Whether in so many columns of text more cells can be told apart by their ends than without their middles.
+  // Whether in `width` columns of text more cells can be told apart by their ends than without their middles.
   bool differ_at_ends(std::size_t column, std::size_t width) const;
   std::string format(int indent, bool titles, const std::vector<std::size_t>& widths) const;
   std::vector<Column> columns_;

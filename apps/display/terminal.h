@@ -1,4 +1,4 @@
-// Text on its way to a terminal.
+// Output to a terminal.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ void print_error(std::string_view message) noexcept;
 /// Writes to stderr; failures are ignored as in print_error.
 void write_stderr(const std::string& text) noexcept;
 
-/// Shows one line at the end of stderr, a terminal, in place of the one that was shown before; "" takes it away, and so
+/// Shows one line at the end of stderr, a terminal, instead of the one that was shown before; "" takes it away, and so
 /// does print_error() before it writes.
 void show_status_line(const std::string& line) noexcept;
 

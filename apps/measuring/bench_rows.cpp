@@ -180,7 +180,7 @@ void measure_in_turns(const BenchTiming& timing, std::span<BenchRow* const> rows
         timing.streams ? entry->take_turn_of_streams(turn_ms) : entry->take_turn(turn_ms);
       });
     });
-    std::reverse(entries.begin(), entries.end());  // nobody is always behind the same one
+    std::reverse(entries.begin(), entries.end());  // no row always follows the same one
   }
   std::size_t held_first = std::numeric_limits<std::size_t>::max();
   for (const auto& entry : entries) held_first = std::min(held_first, entry->held_before());

@@ -16,7 +16,7 @@ struct BenchTiming {
   std::vector<std::string> dims, shapes;
   double seconds = 2;                ///< for each row
   bool boxed = true;                 ///< no run begins after them
-  std::optional<std::int64_t> runs;  ///< at most so many
+  std::optional<std::int64_t> runs;  ///< at most this many
   int warmup = 2;
   bool streams = false;      ///< rows are of sessions at once, also of one
   bool byte_images = false;  ///< models get images as bytes

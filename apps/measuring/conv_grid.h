@@ -33,7 +33,7 @@ struct ConvGrid {
 /// them, in their order, for a count of 0 or as many as there are.
 std::vector<ConvPoint> sample(std::vector<ConvPoint> points, std::size_t count, unsigned seed);
 
-/// Points of one input shape behind each other, otherwise in their order.
+/// Points of one input shape next to each other, otherwise in their order.
 std::vector<ConvPoint> by_input(const std::vector<ConvPoint>& points);
 
 }  // namespace pipit::apps

@@ -64,7 +64,7 @@ constexpr const char* kBaseTitles[] = {"runs",
                                        "cached_speedup_high"};
 constexpr std::size_t kBaseColumns = std::size(kBaseTitles);
 
-// With a comma behind each.
+// With a comma after each.
 std::string base_cells(const ConvBase* base) {
   if (base == nullptr || !base->problem.empty()) return std::string(kBaseColumns, ',');
   std::string cells = fmt::format("{},{},{},{},{},", csv_cell(base->runs), base->ms, base->speedup.median,

@@ -1,4 +1,4 @@
-// Rows of `pipit sweep conv`: what was measured of one convolution in one way.
+// Rows of `pipit sweep conv`: what was measured of one variant of one convolution.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -86,7 +86,7 @@ class Pipeline {
     std::vector<Image> images;
     std::int64_t missing = 0;   // images of its batch still to be decoded
     std::int64_t readable = 0;  // images of the batch without an error
-    bool submitted = false;     // every image is decoded and, where one is readable, the batch is on its way
+    bool submitted = false;     // every image is decoded and, where one is readable, the batch is in flight
   };
 
   std::int64_t batches() const { return ceil_div(static_cast<std::int64_t>(images_.size()), batch_); }

@@ -1,4 +1,4 @@
-// Files that hold JSON documents one behind the other, and what those of measurements share.
+// Files that hold one JSON document after the other, and what those of measurements share.
 #pragma once
 
 #include <cstddef>

@@ -7,13 +7,13 @@
 
 namespace pipit::apps {
 
-/// Lines behind a first one that says what they are of. A line is there in full or, after a crash, cut off at the end
+/// Lines after a first one that says what they are of. A line is there in full or, after a crash, cut off at the end
 /// of the file, and then taken away when it is opened again.
 class JsonLines {
  public:
   /// `settings`: what two runs must share for their lines to stand side by side. With `resume` the lines of an existing
-  /// file are read; otherwise there must be none. Without a path nothing is written. Throws Error for what is in the
-  /// way, other settings, lines that are no JSON, and while another process has the file open.
+  /// file are read; otherwise there must be none. Without a path nothing is written. Throws Error for an existing file,
+  /// other settings, lines that are no JSON, and while another process has the file open.
   JsonLines(std::string path, const nlohmann::ordered_json& settings, bool resume);
   ~JsonLines();
   JsonLines(const JsonLines&) = delete;

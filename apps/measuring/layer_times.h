@@ -34,7 +34,7 @@ RunTimes times_of(const nlohmann::ordered_json& row);
 
 /// Over turns of base / run, at 95 %.
 MedianInterval speedup_over_turns(const std::vector<double>& base_ms, const std::vector<double>& run_ms);
-/// Adds "speedup" and "speedup_interval95", behind `prefix`.
+/// Adds "speedup" and "speedup_interval95", after `prefix`.
 void add_speedup(nlohmann::ordered_json& row, const MedianInterval& speedup, const std::string& prefix = {});
 /// What that wrote. Throws Error for anything else.
 MedianInterval speedup_of(const nlohmann::ordered_json& row, const std::string& prefix = {});

@@ -23,7 +23,7 @@ struct TurnTimes {
   std::vector<double> ms;
   std::vector<double> cached_ms;  ///< where it was asked for
 };
-/// All of them one after the other, in turns of alternating order: who comes second finds the caches as the first left
+/// All of them one after the other, in turns of alternating order: the second finds the caches as the first left
 /// them. For `seconds`, but at least 7 turns; of layers that take long 3, where 7 take ten times that time and a
 /// second.
 std::vector<TurnTimes> times_in_turns(std::span<RepeatedRun* const> runs, double seconds, bool cached);

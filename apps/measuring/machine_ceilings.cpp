@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A form of the file, and a way of measuring: those of another one are not used.
+// The form of the file and the method of measuring: files of another one are not used.
 constexpr std::string_view kForm = "pipit ceilings 1";
 constexpr std::uintmax_t kMaxBytes = std::uintmax_t{4} << 20;
 constexpr int kMaxLevels = 6;

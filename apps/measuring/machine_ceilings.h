@@ -8,7 +8,7 @@
 
 namespace pipit::apps {
 
-/// Kept ceilings are used for so many days: microcode, cooling and neighbours change.
+/// Kept ceilings are used for this many days: microcode, cooling and neighbours change.
 inline constexpr int kMaxDays = 30;
 
 struct KeptCeilings {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
-// What stands behind 'key': in the header, a Python dictionary in one line; empty where the key is not there.
+// The value of 'key': in the header, a Python dictionary in one line; empty where the key is not there.
 std::string_view value_of(std::string_view header, std::string_view key) {
   const std::size_t at = header.find(key);
   if (at == header.npos) return {};
@@ -35,7 +35,7 @@ Shape shape_of(std::string_view text, const std::string& path) {
     std::string_view entry = list.substr(0, comma);
     list.remove_prefix(comma == list.npos ? list.size() : comma + 1);
     entry.remove_prefix(std::min(entry.find_first_not_of(' '), entry.size()));
-    if (entry.empty() && list.empty()) break;  // the comma behind the last one
+    if (entry.empty() && list.empty()) break;  // the comma after the last one
     std::int64_t extent = -1;
     const auto [stop, error] = std::from_chars(entry.data(), entry.data() + entry.size(), extent);
     if (error != std::errc{} || stop != entry.data() + entry.size() || extent < 0)

@@ -20,7 +20,7 @@ constexpr double kMaxNoise = 0.5;  // of the output, over its variance: worse on
 
 // What the output loses without a branch, nothing refitted, once those have gone that cost less for their time:
 // branches near each other stand in for each other, and single losses say nothing of the loss of both. A loss that was
-// measured with fewer gone is taken for the least that it can be, so that few are measured again. Branches without
+// measured with fewer gone is taken as a lower bound, so that few are measured again. Branches without
 // which little is left of the output have no cost.
 std::map<std::string, double> cost_of_branches(
     const Graph& graph, const std::vector<Branch>& branches, const StepTimes& times,

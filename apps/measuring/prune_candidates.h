@@ -1,4 +1,4 @@
-// What every way to prune a part of a network takes, measured, and what it costs.
+// The measured time and the cost of every variant of pruning a part of a network.
 #pragma once
 
 #include <array>

@@ -70,7 +70,7 @@ struct PrunedInt8 {
   PairedAnswers dense_unseen;  ///< the dense model in fp32 against INT8
 };
 
-/// A selection that was measured on the way to a speed-up or a drop: Pruning::sketch().
+/// A selection that was measured in the search for a speed-up or a drop: Pruning::sketch().
 struct SketchedSelection {
   double predicted = 1;  ///< by its layers' times
   double error = 0;      ///< divergence() from the dense model
@@ -108,13 +108,13 @@ bool reached(const MedianInterval& speedup, double wanted);
 /// How often search_pruned() fits weights at most.
 int most_steps(const PruneGoal& goal);
 
-/// Prunes, measures steps, and checks the one that is chosen on the unseen images. For a speed-up SelectionSearch says
-/// for so many seconds which whole selections to measure, time and error, with weights that are fitted on few images;
-/// of those that are fast enough the one of the least error is fitted in full and measured once more; where it then
-/// falls short (reached()) the next one follows, up to twice. For a drop the same is done for rising speeds, one step
-/// for each, and the fastest taken that is good enough together with all slower ones (choose_step()). Where none is
-/// surely fast, or there was time for few, the fastest that was measured is the one step.
-/// Where nothing is worth writing, the outcome says why and has no more than what was measured.
+/// Prunes, measures steps, and checks the one that is chosen on the unseen images. For a speed-up SelectionSearch says,
+/// for PruneGoal::seconds, which whole selections to measure, time and error, with weights that are fitted on few
+/// images; of those that are fast enough the one of the least error is fitted in full and measured once more; where it
+/// then falls short (reached()) the next one follows, up to twice. For a drop the same is done for rising speeds, one
+/// step for each, and the fastest taken that is good enough together with all slower ones (choose_step()). Where none
+/// is surely fast, or there was time for few, the fastest that was measured is the one step. Where nothing is worth
+/// writing, the outcome says why and has no more than what was measured.
 PruneOutcome search_pruned(const Pruning& pruning, const PruneGoal& goal, PruneImages& images,
                            const std::function<ProgressReport(const char* stage)>& stage);
 

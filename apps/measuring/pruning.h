@@ -46,7 +46,7 @@ struct PrunedModel {
   std::optional<QuantizationPlan> scales;  ///< PruneCompiler::scales()
 };
 
-/// Which of so many runs of images Pruning::sketch() fits on: at most 64, spread evenly, and at most half of them, so
+/// Which of `runs` runs of images Pruning::sketch() fits on: at most 64, spread evenly, and at most half of them, so
 /// that what is compared can be compared on others.
 std::vector<std::size_t> sketch_runs(std::size_t runs);
 

@@ -64,7 +64,7 @@ std::vector<Component> components_of(const Graph& graph, const Paths& paths,
   return all;
 }
 
-// Ways to have a component, with what each keeps.
+// Variants of a component, with what each keeps.
 struct Ways {
   std::vector<Option> options;
   std::vector<Keeps> keeps;

@@ -26,7 +26,7 @@ struct SparseLayer {
   Shape output() const;
 };
 
-/// "16x64x56x56:128x3x3" with ":s2", ":p0", ":d2" behind it as needed: input [N, C, H, W], outputs and kernel; stride
+/// "16x64x56x56:128x3x3" with ":s2", ":p0", ":d2" appended as needed: input [N, C, H, W], outputs and kernel; stride
 /// and dilation are 1, padding half of what the kernel reaches over. Weights are pseudo-random, always the same, of
 /// standard deviation (C * taps)^-1/2. Throws Error, naming the part, for anything else, and for layers of more than
 /// 2^31 elements.
@@ -46,7 +46,7 @@ enum class SweepMode : std::uint8_t {
 };
 /// "k", "k-panel", "channel", "block", "input", "input-panel".
 std::string_view sweep_mode_name(SweepMode mode);
-/// The other way round. Throws Error for another name.
+/// The reverse. Throws Error for another name.
 SweepMode sweep_mode(std::string_view name);
 
 struct SelectionOptions {

@@ -9,7 +9,7 @@
 namespace pipit::apps {
 
 /// Rows of the same layer and `how`: compare_together(), and compare_times() of the geometric means of all that
-/// both have, process by process. What only one side has, or ran, is a row without a ratio behind the others. Throws
+/// both have, process by process. What only one side has, or ran, is a row without a ratio after the others. Throws
 /// Error where nothing is in common.
 TimeComparison compare_sweeps(const SweptRows& first, const SweptRows& second);
 

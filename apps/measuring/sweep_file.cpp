@@ -203,7 +203,7 @@ std::optional<SweptRows> read_sweep(const std::string& path) {
       try {
         first = first_document(content, kMaxSweepLevels);
       } catch (const Error&) {
-        return std::nullopt;  // who reads something else says what is wrong
+        return std::nullopt;  // other readers report what is wrong
       }
       if (!first.contains(kind.settings)) continue;
       SweepReader reader(kind);

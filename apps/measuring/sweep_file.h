@@ -33,7 +33,7 @@ struct SweptRows {
 [[noreturn]] void fail_repeated(const std::string& key);
 
 /// The rows of --results, of --output FILE.csv, or of the JSON document of a sweep; nothing where the file begins like
-/// none of these. Lines of --results, and documents, may stand behind each other, each of a process of its own. Throws
+/// none of these. Lines of --results, and documents, may follow each other, each of a process of its own. Throws
 /// Error, beginning with the path, where it cannot be read, for what is no row of that sweep, rows that a process has
 /// twice, and rows of several sweeps, machines, numbers of threads or versions of pipit.
 std::optional<SweptRows> read_sweep(const std::string& path);

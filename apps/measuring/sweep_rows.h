@@ -1,4 +1,5 @@
-// Rows of `pipit sweep sparsity`: what was measured of one layer in one way, their tables, and the file they gather in.
+// Rows of `pipit sweep sparsity`: what was measured of one variant of one layer, their tables, and the file they gather
+// in.
 #pragma once
 
 #include <nlohmann/json.hpp>

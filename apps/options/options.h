@@ -70,7 +70,7 @@ struct CommonOptions {
   LoadOptions load_options() const;
   /// How the model is compiled, but for the scales of --plan.
   CompileOptions compile_options() const;
-  /// What `images` does to images in another way than was done to those that `scales`, read from --plan, was calibrated
+  /// How `images` prepares images differently from those that `scales`, read from --plan, was calibrated
   /// on. Unless `quiet`, a note on stderr says it: ranges may not fit, but that is for the user to judge.
   std::vector<std::string> compare_preprocess(const QuantizationPlan& scales, const Preprocess& images) const;
 };

@@ -105,7 +105,7 @@ std::vector<std::string> differences_from(const QuantizationPlan& plan, const Pr
 
 std::string differences_note(const std::filesystem::path& path, const std::vector<std::string>& differences) {
   return fmt::format(
-      "images are prepared in another way than those that {} was calibrated on, and its ranges may not fit: "
+      "images are prepared differently from those that {} was calibrated on, and its ranges may not fit: "
       "{}",
       path.string(), fmt::join(differences, ", "));
 }
