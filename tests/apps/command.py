@@ -33,7 +33,7 @@ OTHER_SUBCOMMANDS = ("compare", "models", "fetch", "doctor", "ceilings", "help")
 # Those with subcommands of their own.
 NESTED_SUBCOMMANDS = ("sweep",)
 # What classify and evaluate had to assume, said on stderr of a run that succeeds (test_annotate.py), and what profile
-# says on a busy machine and of ceilings that nobody has kept, or measured on a busier one; a sweep that took long where
+# says on a busy machine and of ceilings that were not kept, or measured on a busier one; a sweep that took long where
 # its time went.
 ASSUMPTIONS = re.compile(r"\A(pipit: (?:[\d.]+ s for inputs and references|note: (?:preprocessing guessed|the model holds no labels|the image is grey|all images "
                          r"are grey|resnet\d+ has random weights|the model is quantized already|the model gives one score|scores are independent|a softmax is applied|over [\d.]+ % of the values of|no model is named|\d+ of the \d+ images calibrated|[^\n]*: the times vary by|"
@@ -80,7 +80,7 @@ class CommandTest(unittest.TestCase):
         return done
 
     def on_a_terminal(self, columns, *arguments, notes=False, code=OK):
-        """What pipit writes to a terminal of so many columns, with `notes` those on stderr as well."""
+        """What pipit writes to a terminal of `columns` columns, with `notes` those on stderr as well."""
         ours, theirs = os.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         with os.fdopen(ours, "rb", buffering=0) as terminal:

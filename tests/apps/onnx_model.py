@@ -115,7 +115,7 @@ def unpacked(content):
 
 
 def as_nhwc(data, shape):
-    """The model with its input as TensorFlow's exporter writes it: `shape` = [N, H, W, C], a Transpose behind."""
+    """The model with its input as TensorFlow's exporter writes it: `shape` = [N, H, W, C], followed by a Transpose."""
     changed = b""
     for number, content in fields(data):
         if number == 7:

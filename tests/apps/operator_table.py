@@ -344,7 +344,7 @@ PLACES = ("first", "between", "last", "alone")
 
 
 def operators(rank):
-    """The names of those that a tensor of so many spatial dimensions has."""
+    """The names of those that a tensor of that many spatial dimensions has."""
     return [operator for operator in OPERATORS if rank == 2 or operator not in ONLY_IMAGES]
 
 

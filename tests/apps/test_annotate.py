@@ -114,7 +114,7 @@ class Annotate(CommandTest):
             self.assertEqual((folder / "w.bin").read_bytes(), bytes(48))
             self.assertEqual(self.listed(folder.name), ["out.onnx", "w.bin", "w.bin.part"])
         self.assertEqual((self.folder / "victim.txt").read_text(), "precious")
-        # Links where the weights go are somebody's, wherever they lead.
+        # Links where the weights go belong to the user, wherever they lead.
         for target in ("../victim.txt", "nowhere"):
             folder = self.folder / "linked"
             folder.mkdir(exist_ok=True)

@@ -369,7 +369,7 @@ class Heads(CommandTest):
             self.assert_one_line_error(self.pipit("classify", MODEL, "image.bmp", "--threshold", threshold, code=USAGE), "--threshold")
 
     def test_probabilities_whose_softmax_is_not_found(self):
-        # A matrix of the identity behind the softmax: nothing says that it is one.
+        # A matrix of the identity after the softmax: nothing says that it is one.
         square = struct.pack("<16f", *(float(i == j) for i, j in itertools.product(range(4), repeat=2)))
         model = onnx_model.model(("N", 3, 2, 2), [
             node("GlobalAveragePool", ["x"], "g"), node("Flatten", ["g"], "f"), node("MatMul", ["f", "w"], "s"),

@@ -343,7 +343,7 @@ class Sweeps(Data):
         for one in ("a.jsonl", "a.csv", "a.json"):
             found = self.compare(one, "a.json")
             self.assertEqual((found["ratio"], len(found["layers"])), (1, 8))
-        # JSON of further processes goes behind any of them but CSV.
+        # JSON of further processes is appended to any of them but CSV.
         for name in ("a.jsonl", "a.json"):
             with open(self.folder / name, "a", encoding="utf-8") as file:
                 file.writelines(self.pipit(*grid, "--json").stdout for _ in range(2))

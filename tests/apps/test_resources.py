@@ -70,7 +70,7 @@ class Resources(CommandTest):
                 done = subprocess.run(command, cwd=self.folder, preexec_fn=limit, capture_output=True, text=True, timeout=300,
                                       check=False)
             except PermissionError:
-                self.skipTest("nobody may run programs in the folder for temporary files")
+                self.skipTest("programs in the folder for temporary files cannot be run")
             self.assertEqual(done.returncode, code, done.stderr)
             if code == RUNTIME:
                 self.assert_one_line_error(done, "could not start 3 threads", "--threads with a smaller number")

@@ -29,7 +29,7 @@ def by_key(rows):
 
 class SweepTest(CommandTest):
     def killed(self, arguments, results, lines):
-        """What a sweep leaves in `results` when it is killed once so many lines are there."""
+        """What a sweep leaves in `results` when it is killed once that many lines are there."""
         with subprocess.Popen([PIPIT, *arguments], cwd=self.folder, stdout=subprocess.DEVNULL) as process:
             until = time.monotonic() + 240
             while time.monotonic() < until and not (results.exists() and results.read_bytes().count(b"\n") >= lines):

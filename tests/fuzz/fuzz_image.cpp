@@ -41,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const Image image = decode_image(bytes, "fuzz", limits);
     check_image(image, "fuzz");
-    // The last byte, which the formats ignore, selects the way.
+    // The last byte, which the formats ignore, selects the variant.
     const std::uint8_t way = bytes.back();
     const auto interpolation = static_cast<Interpolation>(way % 3);
     const Image stretched = resize(image, {1 + way % 16, 1 + way / 16}, interpolation);

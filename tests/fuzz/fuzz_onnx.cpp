@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // Small enough for hundreds of runs per second; the checks are the same as with the default limit.
   OnnxOptions options;
   options.max_folded_bytes = std::size_t{1} << 18;
-  // What a test directory would bind: a shape for whoever asks for one.
+  // What a test directory would bind: a shape for operators that ask for one.
   const std::int64_t dims[] = {1, -1};
   const Tensor shape = Tensor::from<std::int64_t>(Shape{2}, dims);
   options.bind_input = [&](const std::string& /*input*/) { return &shape; };

@@ -18,7 +18,7 @@ import numpy as np
 
 TILES = [(128, 128), (128, 64), (64, 64), (64, 32)]  # kConvTiles
 DEPTH = 64  # kTileDepth
-UNTIMED = 0.12  # what a tile that nobody timed is taken to lose, as a logarithm
+UNTIMED = 0.12  # the assumed loss of a tile that was not timed, as a logarithm
 COMPILED = {
     "fp16": [0.465, 0.417, 2.158, 0.005, 0.364, 1.128, 0.239, 0.14, 0.715, 0.158, 0.148, 0.299,
              1.869, 0.187, 0.071, 0.245],
@@ -107,7 +107,7 @@ def main():
                         help="times of layers, as JSON compressed with xz (default: those of an H200)")
     parser.add_argument("--precision", choices=sorted(COMPILED), default="fp16")
     parser.add_argument("--processors", type=int, default=132, help="multiprocessors of the card (default %(default)s)")
-    parser.add_argument("--starts", type=int, default=8, help="the constants, then so many others less one (default 8)")
+    parser.add_argument("--starts", type=int, default=8, help="the constants, then random ones (default 8)")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     with lzma.open(arguments.file, "rt", encoding="utf-8") as file:

@@ -33,7 +33,7 @@ OWN = "SmallShapes.*:ConvImplicitGemm.EveryKernelOnASmallProduct"
 LIBRARIES = "SmallShapesOfLibraries.*"
 MODEL_RUN = "pipit profile resnet20-cifar10 --device cuda --precision fp16 --runs 1 --warmup 1 --quiet --json".split()
 # Tool, what it looks at, the command: kernels alone, and a whole model with its captured graph. Races and reads of
-# memory that nobody wrote are looked for in our own kernels only; the tests of kernels write all their memory first.
+# unwritten memory are looked for in our own kernels only; the tests of kernels write all their memory first.
 SANITIZER = [
     ("memcheck", "kernels", ["test_cuda", f"--gtest_filter={OWN}:{LIBRARIES}"]),
     ("racecheck", "kernels", ["test_cuda", f"--gtest_filter={OWN}"]),

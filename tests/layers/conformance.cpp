@@ -70,7 +70,7 @@ std::vector<Tensor> run_reference(const Layer& layer, const std::vector<Operand>
 
 namespace {
 
-constexpr std::size_t kGuard = 256;  // bytes in front of and behind every operand
+constexpr std::size_t kGuard = 256;  // bytes before and after every operand
 constexpr auto kPoison = std::byte{0xFF};
 
 // Memory with guard zones. All bits set: NaN for floats, -1 for integers.
@@ -368,7 +368,7 @@ std::optional<std::set<std::string>> check_candidates(const Layer& layer, const 
                                                       Precision precision) {
   const std::vector<Tensor> expected = run_reference(layer, conformance.inputs);
   if (precision == Precision::fp16 && !fit_half(expected)) return std::nullopt;
-  // One bit per operand that may lie in two ways; the last bit is that of the outputs.
+  // One bit per operand that may lie in two layouts; the last bit is that of the outputs.
   std::vector<std::size_t> movable;
   for (std::size_t i = 0; conformance.all_layouts && i < conformance.inputs.size(); ++i) {
     const Operand& operand = conformance.inputs[i];

@@ -69,7 +69,7 @@ TEST(DefaultRegistry, EndsEveryListWithTheReference) {
         "DepthToSpace", "Expand",  "Tile",   "Gather", "ToLayout",  "Cast",      "ChannelShuffle"}) {
     const auto& candidates = default_registry().candidates(type, DeviceKind::cpu);
     ASSERT_FALSE(candidates.empty()) << type;
-    // Behind the reference only the adapters to f16 storage, which refuse what is not fp16.
+    // After the reference only the adapters to f16 storage, which refuse what is not fp16.
     const auto last = std::find_if(candidates.rbegin(), candidates.rend(),
                                    [](const Candidate& c) { return !c.name.ends_with(", f16 storage"); });
     ASSERT_NE(last, candidates.rend()) << type;

@@ -9,7 +9,7 @@ try:
 except ImportError:  # corners.py says what is missing
     pass
 
-OUTSIDE = 16  # channels of the image in front of the first 1x1 convolution
+OUTSIDE = 16  # channels of the image before the first 1x1 convolution
 WHERE = ("between", "first", "last", "alone")
 
 
@@ -85,7 +85,7 @@ def dense(*kernel, outputs=None, group=1, **attributes):
 
 
 def grouped(channels, *kernel, **attributes):
-    """Groups of so many channels."""
+    """Groups of `channels` channels."""
     def add(n: Net):
         n.conv(n.shape[1], kernel, group=n.shape[1] // channels, pads=same(kernel), **attributes)
     return add

@@ -10,7 +10,7 @@ otherwise. OpenVINO, where it is installed, runs the file that ONNX Runtime quan
 
 In every round each of them runs in a process of its own, in turn; rounds rotate the order. Printed: medians over
 rounds with their range, and ratios round by round (above 1: pipit is faster). Then the answers: relative error of
-each INT8 output against float32's on one of the images, so that nobody wins by computing something else; beyond
+each INT8 output against float32's on one of the images, so that none is faster by computing something else; beyond
 --max-error (of the norm) the exit code is 4.
 
 Needs: pip install numpy onnx onnxruntime pillow; openvino.

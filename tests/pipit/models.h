@@ -74,7 +74,7 @@ inline std::string bmp(int side, unsigned seed) {
   return file;
 }
 
-/// An ONNX file: operators of one input and no attributes, one behind the other, on an input [1, channels, 1, 1].
+/// An ONNX file: operators of one input and no attributes, one after the other, on an input [1, channels, 1, 1].
 inline std::string chain(int channels, const std::vector<std::string>& operators) {
   // Lengths and numbers here are below 128, one byte of a varint, or take two.
   const auto varint = [](std::size_t value) {

@@ -53,7 +53,7 @@ class Networks : public ::testing::Test {
     if (options.planning.threads == 0) options.planning.threads = 1;
     return compile(graph.build(), options).plans[0];
   }
-  // The plan of one convolution on `kernel`, behind another: the first one would read the image as it comes.
+  // The plan of one convolution on `kernel`, after another: the first one would read the image as it comes.
   std::shared_ptr<const ExecutionPlan> plan(const ConvCase& c, const std::string& kernel) {
     ConvCase first = c;
     first.channels = 3, first.outputs = c.channels;

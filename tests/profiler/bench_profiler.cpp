@@ -1,5 +1,5 @@
 // What profiling costs a run: bench_profiler [MODEL] [TURNS]. A session runs with the profiler and without in turns, so
-// that where its memory lies and what the machine does disturb both alike; who is first changes from turn to turn.
+// that where its memory lies and what the machine does disturb both alike; the order changes from turn to turn.
 #include <fmt/format.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Graphs that get their image as bytes: the same bits in every precision, and the same kernels behind.
+// Graphs that get their image as bytes: the same bits in every precision, and the same kernels after the first layer.
 #include <gmock/gmock.h>
 
 #include "layers/ops/unary.h"

@@ -136,7 +136,8 @@ TEST(Equalization, LeavesDeadChannelsAlone) {
   EXPECT_THAT(equalization(graph.build())[0].factors, testing::ElementsAre(1.0F, 2.0F));
 }
 
-// Weights that all round the same way, and inputs with a mean: the outputs shift, and the correction takes it back.
+// Weights that all round in the same direction, and inputs with a mean: the outputs shift, and the correction takes it
+// back.
 TEST(BiasCorrection, TakesBackTheShiftOfTheMean) {
   const unsigned seed = test::test_seed();
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);

@@ -213,7 +213,7 @@ TEST(LayerComparison, AgreesWithTheOutputsThemselves) {
       EXPECT_EQ(layer.output8, integers && !last_in_int8);
       // 7 bits and a sign a tensor, five layers.
       EXPECT_GT(layer.difference.cosine(), 0.98);
-      // One in twenty, and three standard deviations of so many values.
+      // One in twenty, and three standard deviations for that many values.
       EXPECT_LT(layer.difference.clipped(),
                 0.05 + 3 * std::sqrt(0.05 / static_cast<double>(layer.difference.count())));
     }

@@ -39,7 +39,7 @@ ValueId add_conv(GraphBuilder& graph, std::mt19937& random, const std::string& n
                     name);
 }
 
-// A stem, two convolutions of one input, a depthwise one, an activation behind a convolution, a classifier.
+// A stem, two convolutions of one input, a depthwise one, an activation after a convolution, a classifier.
 Graph small_network(std::mt19937& random, std::int64_t batch) {
   GraphBuilder graph;
   ValueId x = graph.add_input("image", TensorDesc{Shape{batch, 3, 12, 12}});

@@ -39,7 +39,7 @@ TEST(HashModel, SeesWhatIsComputedAndNeitherNamesNorBatch) {
   EXPECT_NE(hash_of({.scale = 2}), hash);
   EXPECT_EQ(hash_of({.name = "other"}), hash);
   EXPECT_EQ(hash_of({.batch = 5}), hash);
-  // Whoever changes it makes all plans that people have useless: kQuantizationPlanVersion must then change too.
+  // A change makes all existing plans useless: kQuantizationPlanVersion must then change too.
   EXPECT_EQ(hash, "96d7c5e50840d77c54253080ccfd97a7");
 }
 

@@ -111,7 +111,7 @@ TEST(Keep, WhatIsKeptByDefaultMayBeKeptInHalves) {
   ASSERT_EQ(plan.keep.size(), 1U);
   EXPECT_EQ(plan.keep[0].precision, "fp16");
   EXPECT_EQ(plan.keep[0].why, kept_by_default(graph)[0].why);
-  // Somebody's own wish is left alone, of the same layer too.
+  // A user's own choice is left alone, of the same layer too.
   const std::vector<Kept> wishes{{"squeeze", "fp32"}, {"last", "fp32"}};
   plan.keep = wishes;
   keep_defaults_as(Precision::fp16, plan, graph);

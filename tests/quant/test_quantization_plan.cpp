@@ -95,7 +95,7 @@ TEST(QuantizationPlan, FewValuesSayNothingOfWhatIsClipped) {
     tensor.clipped = 0.02;
     EXPECT_EQ(clipping_of(plan).worst, count < 300 ? nullptr : &tensor) << count;
   }
-  plan.tensors[0].histogram.reset();  // who knows how many
+  plan.tensors[0].histogram.reset();  // of unknown count
   EXPECT_EQ(clipping_of(plan).tensors, 1);
 }
 

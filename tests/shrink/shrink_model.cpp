@@ -2,7 +2,7 @@
 // those that can be removed. Writes FOLDER/zero.onnx, where they are zero, and FOLDER/small.onnx, where they are gone,
 // for test_shrink.py to compare in ONNX Runtime, and prints how far apart the outputs of the two are in pipit, as JSON.
 // With SHARE "half" every list of channels between layers loses half, those of the smallest norm: for measurements.
-// With "dead" those go that compute nothing, of a model that somebody else has pruned.
+// With "dead" those go that compute nothing, of a model that another program has pruned.
 #include <fmt/format.h>
 
 #include <algorithm>

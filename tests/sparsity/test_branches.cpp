@@ -112,7 +112,7 @@ TEST(Branches, ChainsOfThemCanGoAndActivationsThatTheyApplyStay) {
   std::mt19937 random(seed);
   Builder b(random);
   ValueId x = b.graph.add_input("image", TensorDesc{Shape{1, 3, 7, 5}});
-  x = b.conv("stem", x, {});  // no activation: a relu behind it has to stay
+  x = b.conv("stem", x, {});  // no activation: a relu after it has to stay
   for (int i = 1; i <= 3; ++i) {
     const std::string n = std::to_string(i);
     const ValueId inner = b.conv("a" + n, x, {0, 6}, kNoValue, 16);

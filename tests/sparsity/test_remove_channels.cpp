@@ -62,7 +62,7 @@ void expect_removable(const Graph& graph, std::mt19937& random, double share = 0
   }
 }
 
-// A convolution of 4 to 9 channels, what `middle` makes of it, and one behind.
+// A convolution of 4 to 9 channels, what `middle` makes of it, and one after that.
 using Middle = std::function<ValueId(TestGraph&, ValueId)>;
 void expect_removable_through(const Middle& middle) {
   TestGraph b;
@@ -315,7 +315,7 @@ TEST(RemoveChannels, RefusesWhatCannotGo) {
   EXPECT_THAT(all, testing::ElementsAre(false, true, false, false));
 }
 
-// Channels that somebody else has set to zero, at either end.
+// Channels that were zero already, at either end.
 TEST(FindDeadGroups, FindsWhatComputesNothing) {
   TestGraph b;
   ValueId v = b.conv("first", b.input(Shape{1, 3, 4, 4}), 6, 3, true);

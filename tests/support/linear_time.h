@@ -41,7 +41,7 @@ inline void keep_freed_memory() {
 }
 
 /// `make(n)` makes an input of a size proportional to n, `run(input)` works on it. Fails where doubling the input takes
-/// more than 2.5 times the time, on average over three doublings: what leaves a cache on the way may take twice as
+/// more than 2.5 times the time, on average over three doublings: what leaves a cache as it grows may take twice as
 /// long. n grows from `first` until its time can be measured.
 template <typename Make, typename Run>
 void expect_linear_time(int first, Make&& make, Run&& run) {

@@ -10,7 +10,7 @@
 namespace pipit::test {
 
 /// Kernel, stride, dilation and padding of some dimensions, uneven on purpose, from pick(low, high). Returns the
-/// extents of an image that holds the window: at most `more` beyond the least.
+/// extents of an image that holds the window: at most `more` beyond the minimum.
 template <std::size_t Axes, typename Pick>
 std::array<std::int64_t, Axes> random_window_of(Window& window, Pick&& pick, std::int64_t more) {
   std::array<std::int64_t, Axes> extent{};

@@ -99,7 +99,7 @@ TEST(Threads, SessionsOfOnePlanAndPlansBesideThem) {
   Session alone(shared);
   const Values expected = run(alone, inputs);
   at_a_time(5, [&](int t) {
-    if (t < 3) {  // three who share a plan and a pool
+    if (t < 3) {  // three threads that share a plan and a pool
       Session mine(shared);
       for (int i = 0; i < 3; ++i) EXPECT_EQ(run(mine, inputs), expected);
       return;

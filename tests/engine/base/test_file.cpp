@@ -219,7 +219,7 @@ TEST(FileWriter, KeepsWhatHasTheName) {
   std::filesystem::remove_all(folder);
 }
 
-// Somebody has the name by the time that the file is whole.
+// Another process has taken the name by the time that the file is whole.
 TEST(FileWriter, KeepsWhatTookTheNameMeanwhile) {
   const std::filesystem::path folder = empty_folder("/pipit-meanwhile-test");
   {

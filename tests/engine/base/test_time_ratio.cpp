@@ -265,7 +265,7 @@ TEST(TimeRatio, SaysWhatWouldBeShown) {
   EXPECT_LT(few.low, few.ratio);
   EXPECT_GT(few.high, few.ratio);
   EXPECT_EQ(few.margin, 0);
-  // So many repeats would make the interval narrow enough, by the square root of their number.
+  // This number of repeats would make the interval narrow enough, by the square root of their number.
   const double share = few.shown_from() / 2;
   const double needed = few.repeats_for(share);
   EXPECT_GE(needed, 4 * 6);

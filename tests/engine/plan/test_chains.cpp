@@ -256,7 +256,7 @@ TEST_F(ChainTest, AViewIsAReader) {
   const ValueId view = builder_.add1("view", std::make_shared<ToyView>(Shape({2, 2})), {a});
   builder_.mark_output(add("c", {b}));
   builder_.mark_output(add("d", {view}));
-  // a is read through the view, so that the chain begins behind it.
+  // a is read through the view, so that the chain begins after it.
   EXPECT_THAT(nodes(*plan({single(), chain()})),
               ElementsAre(ElementsAre(0), ElementsAre(1, 3), ElementsAre(4)));
 }
@@ -329,7 +329,7 @@ TEST_F(ChainTest, OutputsOverwriteNothingThatIsRead) {
 }
 
 TEST_F(ChainTest, NothingElseIsFusedWithIt) {
-  // The node in front could compute the first one of the chain, and the chain's last one has a follower.
+  // The previous node could compute the first one of the chain, and the chain's last one has a follower.
   const ValueId front = add("front", {input(), input("y")});
   const ValueId a = add("a", {front}, true);
   builder_.mark_output(add("c", {add("b", {a}, true)}, true));

@@ -133,7 +133,7 @@ TEST(ExecutionPlan, InputsAreSettledWhereAKernelThatSettlesLiesBetween) {
   const auto plan = ExecutionPlan::build(builder.build(), registry, options);
   std::vector<unsigned> settled;
   for (const Step& step : plan->steps()) settled.push_back(step.settled);
-  // Behind a, b, c and so on: a is settled when b has been launched, e when f has, x as soon as anything has.
+  // After a, b, c and so on: a is settled when b has been launched, e when f has, x as soon as anything has.
   EXPECT_THAT(settled, testing::ElementsAre(0, 0, 0b01, 0b10, 0, 0, 0b10, 0b10));
 }
 

@@ -25,7 +25,7 @@ struct Made {
 
 class FusionTest : public test::ToyGraphTest {
  protected:
-  // Runs ToyAdd nodes with so many constants.
+  // Runs ToyAdd nodes with this many constants.
   Candidate candidate(const std::string& name, std::size_t constants) {
     Candidate made;
     made.name = name;

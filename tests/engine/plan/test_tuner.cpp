@@ -83,7 +83,7 @@ class TunerTest : public testing::Test {
     return std::make_shared<Tuner>(std::move(options));
   }
 
-  // One node per entry, of so many elements.
+  // One node per entry, of that many elements.
   std::shared_ptr<const ExecutionPlan> plan(const Registry& registry, std::shared_ptr<Tuner> tuner,
                                             std::vector<std::int64_t> elements = {8},
                                             PlanOptions options = {}) {

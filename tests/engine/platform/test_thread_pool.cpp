@@ -58,7 +58,7 @@ TEST(ThreadPool, UsesItsWorkers) {
 
 TEST(ThreadPool, AThreadBeginsWithItsOwnPart) {
   ThreadPool pool(2);
-  // Whoever is first in waits for the other, so each has its own part to itself.
+  // The first thread waits for the other, so each has its own part to itself.
   std::vector<int> by(10, -1);
   std::atomic<int> arrived{0};
   pool.parallel_for(10, [&](std::int64_t i, int worker) {

@@ -288,7 +288,7 @@ TEST(PrunedWinograd, DoesNotMultiplyWhatItLeavesOut) {
   EXPECT_TRUE(std::none_of(infinite.begin(), infinite.end(), [](float v) { return std::isfinite(v); }));
 }
 
-// Direct sums leave out single rows of K. Where these are many, Winograd, which keeps every channel then, gives way;
+// Direct sums leave out single rows of K. Where these are many, Winograd, which keeps every channel then, refuses;
 // of whole channels it leaves out as much as they.
 TEST(PrunedWinograd, GivesWayWhereDirectSumsLeaveOutMuchMore) {
   Random random;

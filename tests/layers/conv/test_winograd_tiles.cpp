@@ -50,7 +50,7 @@ TEST(WinogradTiles, ProductsHaveTheRowsOfTheirTiles) {
     }
     EXPECT_EQ(outputs, y[0] * y[2] * y[3]);
     EXPECT_EQ(tiles.plane_rows(), rows_of_all);
-    // Where all tiles are whole, either way is the same.
+    // Where all tiles are whole, both are the same.
     if (y[2] % m == 0 && y[3] % m == 0) {
       EXPECT_EQ(rows_of_all, tiles.count() * tiles.products());
     }

@@ -173,9 +173,9 @@ inline void check_winograd(const WinogradCase& c, Random& random, int m,
   if (c.residual) inputs[3] = {random.tensor(y)};
   Conformance conformance{inputs, {m == 4 ? "winograd_f4x4" : "winograd_f2x2"}};
   conformance.magnitude = magnitude(c, m, *x, *w, inputs[2].tensor.get(), inputs[3].tensor.get(), y);
-  // Roundings on the way of an operand to an output: in each pass over a tile at most 4 on the way in and 4 on the way
-  // out (the chains of the factored transforms), of the filter 1, of the sum 2 per channel without FMA, bias and
-  // residual 2, the reference's own 1. Half an epsilon each.
+  // Roundings from an operand to an output: in each pass over a tile at most 4 in the input transform and 4 in the
+  // output transform (the chains of the factored transforms), of the filter 1, of the sum 2 per channel without FMA,
+  // bias and residual 2, the reference's own 1. Half an epsilon each.
   conformance.scale = static_cast<double>(2 * 4 + 2 * 4 + 1 + 2 * c.channels + 2 + 1) * FLT_EPSILON / 2;
   for (const Isa isa : winograd_instruction_sets()) {
     Registry registry;

@@ -268,7 +268,7 @@ TEST(Where, ChoosesWithBroadcasting) {
                                                   {random.tensor(Shape{4, 3, 1}, 0, 2, type)},
                                                   {random.tensor(Shape{2, 4, 1, 5}, 0, 2, type)}},
                                        .expected = {"typed"}});
-    // Every way of stepping along a row.
+    // Every kind of step along a row.
     for (const Shape& a : {Shape{3, 700}, Shape{3, 1}}) {
       for (const Shape& b : {Shape{3, 700}, Shape{1, 1}, Shape{700}}) {
         for (const Shape& c : {Shape{3, 700}, Shape{3, 1}}) {

@@ -1,4 +1,4 @@
-// Depthwise convolutions that compute their input as well (Candidate::fuses_producer): one step in place of two, the
+// Depthwise convolutions that compute their input as well (Candidate::fuses_producer): one step instead of two, the
 // same outputs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

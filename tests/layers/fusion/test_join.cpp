@@ -1,4 +1,4 @@
-// Kernels that write right into the output of the Concat behind them: the same bits as with every value in memory of
+// Kernels that write right into the output of the Concat after them: the same bits as with every value in memory of
 // its own.
 #include <gmock/gmock.h>
 

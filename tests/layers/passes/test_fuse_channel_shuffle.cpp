@@ -117,7 +117,7 @@ TEST(FuseChannelShuffle, KeepsWhatOthersRead) {
   const ValueId joined = b.add("concat", Concat({1}), {x, b.constant(Shape{2, 6, 4, 3})});
   const ValueId first = shuffle(b, "first", joined, 2);  // a constant is joined
   const ValueId twice = b.add("twice", Concat({1}), {first, x});
-  const ValueId second = shuffle(b, "second", twice, 3);  // somebody else reads the Concat
+  const ValueId second = shuffle(b, "second", twice, 3);  // another node reads the Concat
   const Graph before = b.build({twice, second, split(b, second, {6, 12})[1]});
   const Rewritten after = fuse_channel_groups(before, DeviceKind::cpu);
   EXPECT_EQ(after.changes, 2);

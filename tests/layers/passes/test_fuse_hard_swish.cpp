@@ -20,7 +20,7 @@ struct Written : TestGraph {
   ValueId either(const std::string& name, BinaryKind kind, bool swapped, ValueId a, ValueId b) {
     return swapped ? binary(name, kind, b, a) : binary(name, kind, a, b);
   }
-  // min(max(x + 3, 0), 6), in the ways `bounds` counts.
+  // min(max(x + 3, 0), 6), in the forms that `bounds` numbers.
   ValueId ramp(ValueId x, int bounds, bool swapped, float three = 3, float six = 6) {
     const ValueId sum = bounds == 4 ? binary("sum", BinaryKind::sub, x, number(-three))
                                     : either("sum", BinaryKind::add, swapped, x, number(three));

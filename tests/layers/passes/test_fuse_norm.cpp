@@ -1,4 +1,4 @@
-// Layer normalization and Gelu written out, and what moves behind Transposes: found in every form, left alone where it
+// Layer normalization and Gelu written out, and what moves after Transposes: found in every form, left alone where it
 // is something else.
 #include <gmock/gmock.h>
 
@@ -257,8 +257,7 @@ TEST(SinkTransposes, WhatIsReadTwiceOrBroadcastIsMadeOnce) {
   const Graph before = b.build({b.unary("relu", UnaryKind::relu, t), b.unary("neg", UnaryKind::neg, t), t,
                                 transposed(b, other, {1, 0, 2, 3}), grown});
   const Rewritten after = sink_transposes(Graph(before));
-  EXPECT_EQ(count_type(after.graph, "Transpose"), 3)
-      << "one for t, one for both behind each other, one for grown";
+  EXPECT_EQ(count_type(after.graph, "Transpose"), 3) << "one for t, one for both together, one for grown";
   expect_same_outputs(before, after.graph, 0);
 }
 
@@ -291,7 +290,7 @@ TEST(SinkTransposes, AConvNeXtBlockIsConvolutionsAndOneNormalization) {
   expect_same_outputs(before, optimize(Graph(before)));
 }
 
-// As PyTorch exports it, scale and bias by channel behind it.
+// As PyTorch exports it, scale and bias by channel after it.
 TEST(FuseGroupNorm, BetweenReshapes) {
   for (const std::int64_t groups : {1, 3, 6}) {
     TestGraph b;

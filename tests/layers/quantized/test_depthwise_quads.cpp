@@ -80,7 +80,7 @@ TEST(QConv, DepthwiseQuadsOfTwoPixels) {
   }
 }
 
-// Small groups and any window, in one and two dimensions; sums of so many products that floats would not hold them.
+// Small groups and any window, in one and two dimensions; sums of too many products for floats.
 TEST(QConv, SmallGroupsOfBytes) {
   Random random;
   for (int i = 0; i < 20 && !HasFailure(); ++i) {

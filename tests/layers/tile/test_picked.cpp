@@ -29,7 +29,7 @@ using ::testing::IsEmpty;
 constexpr double kIndexError = 0x1p-20;  // what an index in the last four bits moves a weight by
 
 // All but `most` random ones of every `neighbours` channels of a tap become zero, for each output on its own; exactly
-// so many are left, or up to so many. Weights [O, C, taps].
+// `most` are left, or at most that many. Weights [O, C, taps].
 void keep_of_neighbours(Random& random, Tensor& weights, std::int64_t neighbours, std::int64_t most,
                         bool exactly) {
   const std::int64_t channels = weights.shape()[1];

@@ -40,7 +40,7 @@ TEST(Isa, NamesThatDoNotExistAreRefused) {
   }
 }
 
-// A random product: `pixels` rows of A with gaps, K in segments anywhere behind a pixel, one panel.
+// A random product: `pixels` rows of A with gaps, K in segments anywhere after a pixel, one panel.
 struct Product {
   std::int64_t pixels, steps, columns, a_stride, c_stride;
   std::int32_t run;
@@ -163,7 +163,7 @@ TEST(TileF32, NanPassesTheClamp) {
   }
 }
 
-// A random product of u8 and s8 whose channels are padded to whole steps, finished in every way.
+// A random product of u8 and s8 whose channels are padded to whole steps, with every epilogue.
 struct Int8Product {
   std::int64_t pixels, channels, taps, steps, columns, a_stride;
   std::vector<std::uint8_t> a;
@@ -322,7 +322,7 @@ TEST(TileInt8, EveryInstructionSetMatchesTheSpecificationBitForBit) {
   }
 }
 
-// Steps of K that a tile register holds, fewer, many times so many, and prime numbers of them.
+// Steps of K that a tile register holds, fewer, multiples of that, and prime numbers of them.
 TEST(TileInt8, AmxGivesTheBitsOfVnni) {
   if (!isa_available(Isa::amx)) GTEST_SKIP() << "this CPU, build or operating system is without AMX";
   Random random;

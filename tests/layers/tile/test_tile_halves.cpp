@@ -32,7 +32,7 @@ double rounded(double value) {
   return std::abs(result) > 65504 ? std::copysign(HUGE_VAL, result) : result;
 }
 
-// A random product of halves: `pixels` rows of A with gaps, K in segments anywhere behind a pixel, one panel or more.
+// A random product of halves: `pixels` rows of A with gaps, K in segments anywhere after a pixel, one panel or more.
 struct HalfProduct {
   std::int64_t pixels, channels, taps, columns, a_stride;
   std::int32_t run;  // steps of a segment

@@ -47,7 +47,7 @@ Cut random_cut(std::mt19937& random) {
     window.pad_begin[d] = pick(0, window.kernel[d] - 1);
   }
   const std::int64_t channels = pick(1, 9);
-  // As many inputs as the outputs read behind the padding.
+  // As many inputs as the outputs read after the padding.
   const auto extent = [&](std::size_t d, std::int64_t outputs) {
     return std::max<std::int64_t>(
         1, (outputs - 1) * window.stride[d] + window.kernel[d] - window.pad_begin[d] - pick(0, 1));
@@ -220,7 +220,7 @@ TEST(TileLoop, ComputesEveryOutputWithItsOwnPanel) {
     band.rows_per_image = pick(1, 4);
     band.rows = band.rows_per_image * pick(1, 3);
     band.once = pick(0, 1) == 1;
-    const std::int64_t apart = pick(0, 3);  // outputs of somebody else behind every pixel
+    const std::int64_t apart = pick(0, 3);  // another owner's outputs after every pixel
     band.c_pixel = (outputs + apart) * 4;
     const std::int64_t pixels = band.width * band.rows;
     std::vector<std::int32_t> input(static_cast<std::size_t>(pixels));

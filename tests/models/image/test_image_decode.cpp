@@ -222,7 +222,7 @@ TEST(Decode, HugeSidesInASmallFileAreRefused) {
 }
 
 TEST(Decode, MoreDataThanPixelsStaysWithinTheMemoryLimit) {
-  // 13 MB of stored zeros behind a header of 1 x 1.
+  // 13 MB of stored zeros after a header of 1 x 1.
   Bytes data = {0x78, 0x01};
   for (int block = 0; block < 200; ++block) {
     data.insert(data.end(), {static_cast<std::uint8_t>(block == 199), 0xFF, 0xFF, 0x00, 0x00});
@@ -329,7 +329,7 @@ TEST(DecodeJpeg, FillBytesBeforeAMarkerAreAllowed) {
   EXPECT_EQ(decode_image(jpeg).pixels, expected.pixels);
 }
 
-// A BMP with a 40-byte header and nothing behind it.
+// A BMP with a 40-byte header and nothing after it.
 Bytes bmp_header(int width, int height, int bits, std::uint32_t compression, std::uint32_t pixels_at) {
   Bytes bmp(54);
   bmp[0] = 'B';

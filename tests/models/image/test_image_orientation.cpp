@@ -19,7 +19,7 @@ void put(Bytes& bytes, std::uint32_t value, int count, bool little) {
 
 constexpr std::uint32_t kLong = 4;
 
-// EXIF data with one entry before and one behind the orientation.
+// EXIF data with one entry before and one after the orientation.
 Bytes exif(std::uint32_t orientation, bool little, std::uint32_t type = 3, std::uint32_t count = 1) {
   Bytes tiff = little ? Bytes{'I', 'I', 42, 0} : Bytes{'M', 'M', 0, 42};
   put(tiff, 8, 4, little);

@@ -45,7 +45,7 @@ std::string imported(const std::string& model, int padding, const fs::path& fold
   }
 }
 
-// Lists double when they are full, so every value is once the first behind a growth when the padding goes through half
+// Lists double when they are full, so every value is once the first after a growth when the padding goes through half
 // of the power of two above their number. Of large models a sample is taken.
 void check_growth(const std::string& model, const fs::path& folder = {}) {
   constexpr int kMaxPaddings = 200;

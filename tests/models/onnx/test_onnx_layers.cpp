@@ -357,7 +357,7 @@ TEST(OnnxNormalization, SoftmaxChangedInOpset13) {
   const auto first = [&](std::int64_t opset, const char* op, const std::vector<test::Attribute>& attributes) {
     return run(one_node(opset, op, {"x"}, attributes).input("x", {2, 2, 2}), {x}).values[0];
   };
-  EXPECT_DOUBLE_EQ(first(12, "Softmax", {}), 0.25);  // axis 1 and all behind it
+  EXPECT_DOUBLE_EQ(first(12, "Softmax", {}), 0.25);  // axis 1 and all after it
   EXPECT_DOUBLE_EQ(first(12, "Softmax", {{"axis", std::int64_t{0}}}), 0.125);
   EXPECT_DOUBLE_EQ(first(13, "Softmax", {}), 0.5);  // the last axis
   EXPECT_NEAR(first(12, "LogSoftmax", {}), std::log(0.25), 1e-6);

@@ -106,7 +106,7 @@ class Qdq : public testing::Test {
   }
 
   // `model` computes "y" in floating point. Its INT8 form writes the same up to rounding, and with a QuantizeLinear
-  // behind it the integer next to it: another one only where the exact value is within 1e-4 of a tie.
+  // after it the integer next to it: another one only where the exact value is within 1e-4 of a tie.
   void expect_int8(OnnxWriter model, const Quantization& y, const std::vector<std::string>& types) {
     OnnxWriter as_real = model;
     const Graph graph = as_real.output("y").read().graph;
@@ -299,7 +299,7 @@ TEST_F(Qdq, LayersThatOnlyMoveElementsWorkOnTheIntegers) {
     expect_int8(model("Flatten", {}), q, {"Quantize"});
     expect_int8(model("Transpose", {{"perm", Dims{0, 2, 3, 1}}}), q, {"Quantize", "Transpose"});
     expect_int8(model("Pad", {{"pads", Dims{0, 1, 0, 2, 0, 1, 1, 0}}}), q, {"Quantize", "Pad"});
-    // Other integers behind the pool are made of its own.
+    // Other integers after the pool are made of its own.
     expect_int8(model("GlobalMaxPool", {}), {0.1F, 0, DType::u8, true}, {"Quantize", "Pool", "QUnary"});
   }
 }
@@ -313,7 +313,7 @@ TEST_F(Qdq, ConcatBringsItsOperandsToOneScale) {
   expect_int8(model, y, {"Quantize", "Quantize", "QUnary", "Concat"});
 }
 
-// Values that keep their integers on the way: no QuantizeLinear between pool, Flatten and Gemm.
+// Values that keep their integers: no QuantizeLinear between pool, Flatten and Gemm.
 TEST_F(Qdq, IntegersArePassedOn) {
   OnnxWriter model(13);
   input(model, "x", {1, 3, 4, 4}, random_quantization());

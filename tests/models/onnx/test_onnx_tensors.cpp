@@ -1,4 +1,4 @@
-// Tensor payloads of ONNX files: the three places where they lie, and every way in which they can be wrong.
+// Tensor payloads of ONNX files: the three places where they lie, and every error that they can have.
 #include <gmock/gmock.h>
 
 #include <filesystem>
