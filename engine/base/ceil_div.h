@@ -10,7 +10,7 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// The least multiple of `multiple` that is not below `a` >= 0.
+/// The smallest multiple of `multiple` that is not below `a` >= 0.
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t multiple) {
   return ceil_div(a, multiple) * multiple;
 }

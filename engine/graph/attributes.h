@@ -44,7 +44,7 @@ void for_each_field(T& object, Body&& body) {
   using Struct = std::remove_const_t<T>;
   static_assert(std::is_aggregate_v<Struct>, "attributes are plain structs");
   constexpr std::size_t kFields = detail::count_fields<Struct>();
-  static_assert(kFields <= 8, "add a line for structs of so many fields");
+  static_assert(kFields <= 8, "add a line for structs of this many fields");
   const auto each = [&](auto&... fields) { (body(fields), ...); };
   if constexpr (kFields == 1) {
     auto& [a] = object;

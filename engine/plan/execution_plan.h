@@ -88,7 +88,7 @@ struct Step {
   std::vector<Part> parts;
   Choice choice;
   std::unique_ptr<const Kernel> kernel;
-  std::vector<EstimatedCandidate> estimates;  ///< the least first
+  std::vector<EstimatedCandidate> estimates;  ///< the smallest first
   std::vector<RefusedCandidate> refused;
   std::vector<Placement> inputs;
   std::vector<Placement> outputs;

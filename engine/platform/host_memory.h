@@ -13,7 +13,7 @@ std::size_t available_host_memory();
 /// The memory that this process holds now, file pages it maps included, in bytes; 0 where the system does not say.
 std::size_t resident_memory();
 
-/// The most memory that this process has held at once, file pages it maps included, in bytes: since it started, or
+/// The maximum memory that this process has held at once, file pages it maps included, in bytes: since it started, or
 /// since reset_peak_resident_memory().
 std::size_t peak_resident_memory();
 

@@ -52,7 +52,7 @@ decltype(auto) with_element_size(DType type, F&& f) {
   }
 }
 
-/// What moves one element of so many bytes.
+/// The unsigned integer that moves one element of that many bytes.
 template <std::size_t Bytes>
 using Element =
     std::conditional_t<Bytes == 1, std::uint8_t,

@@ -1,4 +1,4 @@
-// A tensor [N, C, spatial...] seen with exactly three spatial dimensions, the missing ones of extent 1 in front.
+// A tensor [N, C, spatial...] seen with exactly three spatial dimensions, the missing ones with extent 1 first.
 #pragma once
 
 #include <array>

@@ -56,7 +56,7 @@ struct PairBounds {
 struct ImageScale {
   float scale = 1;
   float reciprocal = 1;   ///< 1 / scale, rounded to nearest
-  float bound = 127.25F;  ///< of x: what is larger is 127 all the same
+  float bound = 127.25F;  ///< of x: larger values are clamped to 127
 
   ImageScale() = default;
   explicit ImageScale(float s) : scale(s), reciprocal(1 / s), bound(127.25F * s) {}

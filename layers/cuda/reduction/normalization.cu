@@ -311,7 +311,7 @@ void run_lrn(const Lrn& layer, std::span<const ConstTensorView> inputs, std::spa
     loop.add(desc.shape[d], {to[u], from[u], channel[u]});
   }
   loop.collapse();
-  // Windows larger than the tensor reach its ends all the same.
+  // Windows larger than the tensor still reach its ends.
   const std::int64_t reach = std::min(a.size - 1, 2 * desc.shape[1] + 2);
   const LrnNumbers n{static_cast<float>(static_cast<double>(a.alpha) / static_cast<double>(a.size)),
                      a.beta,

@@ -19,7 +19,7 @@ std::variant<ProjectedSumPlan, std::string> plan_projected_sum(const ProjectedSu
   plan.positions = static_cast<int>(shape.positions);
   plan.tiles = (plan.positions + kUnitRows - 1) / kUnitRows;
   const int all_stages = shape.out_c / kSumStageOutputs;
-  // The most outputs that leave room for two tiles, so that x is read as few times as can be.
+  // The maximum number of outputs that leave room for two tiles, so that x is read as rarely as possible.
   for (plan.stages = all_stages; plan.stages > 0; --plan.stages) {
     if (all_stages % plan.stages != 0) continue;
     plan.slots = 0;
