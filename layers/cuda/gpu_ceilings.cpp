@@ -116,7 +116,7 @@ void measure_memories(const Probe& probe, Ceilings& ceilings) {
   ceilings.memory = {std::move(cache), std::move(memory)};
 }
 
-// Of consecutive kernels without work in a captured graph.
+// The rate of consecutive kernels without work in a captured graph.
 MeasuredRate launches(const Probe& probe, bool overlap) {
   constexpr int kKernels = 1000;
   const cuda::Graph graph(probe.stream(), [&] {

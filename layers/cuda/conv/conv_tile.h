@@ -40,7 +40,7 @@ struct ConvShape {
   bool listed() const { return kept_steps[0] > 0; }
   /// Steps of kTileDepth along k of a tile of `columns` columns.
   std::int64_t steps(int columns) const;
-  /// And of the one that has most.
+  /// Steps of the tile that has most.
   std::int64_t most_steps(int columns) const;
 };
 
@@ -117,7 +117,7 @@ inline constexpr int kTileColumns[] = {128, 64, 32};
 constexpr bool has_listed_kernel(const ConvTile& tile) {
   return tile.rows == tile.columns;
 }
-/// And whether for what the shape is: the largest not for pixels whose end is unstored.
+/// Whether the tile has a kernel for the shape: the largest has none for pixels whose end is unstored.
 inline bool has_kernel(const ConvShape& shape, const ConvTile& tile) {
   return (!shape.listed() || has_listed_kernel(tile)) && (shape.unstored == 0 || tile.columns < 128);
 }
@@ -204,7 +204,7 @@ class KeptDepth {
  public:
   /// All blocks, for every tile.
   explicit KeptDepth(const ConvShape& shape);
-  /// Those with weights other than zero: float, or bytes, of which two are a unit.
+  /// The blocks with weights other than zero: float, or bytes, of which two are a unit.
   /// weights [out_c, channels / groups, kernel_h, kernel_w] in row-major order, channels <= those of shape.in_c.
   template <typename T>
   KeptDepth(const ConvShape& shape, int channels, std::span<const T> weights);
@@ -219,8 +219,8 @@ class KeptDepth {
   int most_steps(int columns) const;
   /// kept_steps and most_kept_steps of the shape: of the tiles that there are, 0 where none leaves anything out.
   void describe(ConvShape& shape) const;
-  /// Of all blocks of all outputs the share that tiles of `columns` columns keep; with groups of those that reach a
-  /// channel of a group of the tile.
+  /// The share of all blocks of all outputs that tiles of `columns` columns keep; with groups, of the blocks that reach
+  /// a channel of a group of the tile.
   double share(int columns) const;
 
  private:

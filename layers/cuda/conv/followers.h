@@ -15,7 +15,7 @@ namespace pipit::cuda {
 /// Candidate::fuses_epilogue of kernels that have HalfFunction: one Unary of f16, of a kind that it describes.
 bool fuses_function(const NodeSpec& spec, const NodeSpec& next);
 
-/// Of a Unary; nothing where HalfFunction does not describe it.
+/// The function of a Unary; nothing where HalfFunction does not describe it.
 std::optional<HalfFunction> half_function_of(const NodeSpec& unary);
 
 /// The first follower's function; with HalfGate::none where there is none.

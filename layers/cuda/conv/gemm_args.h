@@ -17,7 +17,7 @@ namespace pipit::cuda {
 /// What an INT8 convolution's y is stored as.
 enum class ConvStored : std::uint8_t { i8, f16, f32 };
 
-/// Of every image and channel the mean of y is written instead of y: a tile has whole images.
+/// The mean of y of every image and channel is written instead of y: a tile has whole images.
 struct ConvAverage {
   int images = 0;     ///< of a tile; 0: y is written
   int rows = 0;       ///< of a tile that belong to them: from one row tile to the next
@@ -59,7 +59,7 @@ struct ConvGemmArgs {
       average;  ///< in INT8 of a y that is not i8, without `blocks`; y is [batch, out_c] of its result
 };
 
-/// Of an element of y, in elements.
+/// The offset of an element of y, in elements.
 PIPIT_HOST_DEVICE inline std::int64_t output_offset(const ConvGemmArgs& args, int row, int column) {
   return static_cast<std::int64_t>(row) * args.shape.out_c + column;
 }

@@ -62,7 +62,8 @@ class DepthOnGpu {
 /// conv_variants() on the spec's GPU.
 std::vector<ConvVariant> conv_gemm_variants(const ConvShape& shape, int gpu);
 
-/// Of "implicit_gemm" in the spec's variant, or the one that it chooses. copies: x is brought into another form first.
+/// The estimate of "implicit_gemm" in the spec's variant, or the one that it chooses. copies: x is brought into another
+/// form first.
 Estimate conv_gemm_estimate(const NodeSpec& spec, const ConvShape& shape, bool copies);
 
 /// The one that the spec names, or the first. Throws Error when there is none of that name.
@@ -88,7 +89,7 @@ inline float residual_factor(const QConvAttributes& a) {
   return a.residual.scale / (a.y.quantized() ? a.y.scale : 1.0F);
 }
 
-/// Of every output; zeros where the node has none. It must be a constant.
+/// The bias of every output; zeros where the node has none. It must be a constant.
 inline std::vector<std::int32_t> qconv_biases(const NodeSpec& spec) {
   std::vector<std::int32_t> bias(static_cast<std::size_t>(spec.outputs[0].shape[1]));
   if (const Tensor* given = spec.constant(2)) {

@@ -43,7 +43,8 @@ struct KernelConstants {
 /// Infinite where there are no constants of that name.
 Estimate estimate_of(std::string kernel, const LaunchTerms& terms);
 
-/// Those of a kernel without matrix units, which a thread computes outputs with: megabytes and products, steps: taps.
+/// The terms of a kernel without matrix units, each thread of which computes outputs: megabytes and products, steps:
+/// taps.
 LaunchTerms plain_terms(const NodeSpec& spec, const Window& window);
 
 /// Candidate::estimate of a kernel that reads its operands and writes its results once.

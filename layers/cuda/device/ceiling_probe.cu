@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kTensorThreads = 128;  // a warpgroup
 constexpr int kTensorBlocks = 4;     // whose registers and shared memory a multiprocessor has
-// Of the product of a step: rows of 128 bytes, 64 of a and 128 of b.
+// The product of a step: rows of 128 bytes, 64 of a and 128 of b.
 constexpr int kRows = 64, kColumns = 128, kRowBytes = 128;
 constexpr int kChains = 8;  // independent sums of a thread
 constexpr int kFloatThreads = 256;

@@ -5,7 +5,7 @@ namespace pipit::cuda {
 
 /// Multiprocessors of a GPU.
 int processors_of(int gpu);
-/// Those of a GPU from Hopper on; 0 of an older one.
+/// Multiprocessors of a GPU from Hopper on; 0 for an older one.
 int hopper_processors(int gpu);
 /// Whether the current GPU runs kernels that were compiled for Hopper alone: with its copies of tensors, products of
 /// warp groups and clusters. All of them are compiled for the same architectures.

@@ -33,7 +33,7 @@ struct DeviceLoop {
     size = static_cast<unsigned>(loop.size() / width);
     for (int d = 0; d < rank; ++d) {
       const int points = d == rank - 1 ? width : 1;
-      // Of an empty loop no point is asked for, but a divisor must not be 0.
+      // No point of an empty loop is asked for, but a divisor must not be 0.
       extent[d] = Divisor(static_cast<unsigned>(std::max<std::int64_t>(loop.extent(d) / points, 1)));
       for (int k = 0; k < N; ++k) {
         stride[d][k] = static_cast<int>(loop.strides(d)[static_cast<std::size_t>(k)]) * points;

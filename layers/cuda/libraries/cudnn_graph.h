@@ -118,7 +118,7 @@ class CudnnPlan {
   virtual ~CudnnPlan() = default;
 
   virtual std::size_t workspace_bytes() const = 0;
-  /// Of the multiply-accumulates of direct sums the share that it does at least: less than 1 of Winograd, 0 of FFT.
+  /// The minimum share of the multiply-accumulates of direct sums that it does: less than 1 for Winograd, 0 for FFT.
   virtual double least_products() const = 0;
   virtual void run(const CudnnOperands& operands, cudaStream_t stream) const = 0;
 };

@@ -59,7 +59,7 @@ bool fuses_epilogue(const NodeSpec& spec, const NodeSpec& next) {
          *next.inputs[0] == spec.outputs[0] && !refuse_scale(next);
 }
 
-// Of a Concat, or of a convolution.
+// The kernel of a Concat, or of a convolution that was one.
 class ConcatRows final : public Kernel {
  public:
   explicit ConcatRows(const NodeSpec& spec)

@@ -22,7 +22,7 @@ struct alignas(sizeof(T) * N) Pack {
   T v[N];
 };
 
-// Of N neighbouring channels; constants, which may be read before the previous kernel has finished.
+// The values of N neighbouring channels; constants, which may be read before the previous kernel has finished.
 template <int N, typename T>
 __device__ __forceinline__ Pack<T, N> of_channels(const T* values, int channel) {
   Pack<T, N> result;

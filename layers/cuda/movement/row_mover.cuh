@@ -34,7 +34,7 @@ class RowMover {
 
   void run(const RowMove& move, const RunContext& context) const {
     if (move.rows == 0) return;
-    // Of one group whole runs of channels are moved, in units as wide as every part of a row allows.
+    // With one group whole runs of channels are moved, in units as wide as every part of a row allows.
     auto all = static_cast<std::uintptr_t>(move.element);
     if (move.groups == 1) {
       all = 16;

@@ -83,7 +83,7 @@ class SmallWindowsKernel final : public Kernel {
   bool overlap_ = false;
 };
 
-// Those of a pool over x.
+// The averaged positions of a pool over x.
 inline AveragedPositions averaged_positions(const PoolAttributes& a, const Shape& x) {
   AveragedPositions result;
   result.include_pad = a.count_include_pad;

@@ -65,7 +65,7 @@ struct AveragedPositions {
   bool include_pad = false;
   int extent[2] = {}, pad_begin[2] = {}, pad_end[2] = {};
 
-  /// Of a window from (h, w) on: those inside of x.
+  /// The number of positions inside of x of a window from (h, w) on.
   __device__ int inside(int h, int w, int kernel) const {
     const auto along = [&](int d, int first) {
       return max(min(first + kernel, extent[d]) - max(first, 0), 0);

@@ -109,7 +109,7 @@ struct Group {
   __device__ __forceinline__ int slot(int head) const { return head - p.ring.divide(head) * p.plan.ring; }
 
   using Window = units::RingWindow<T::kRowBytes>;
-  /// Of a tile that lies in a slot of a ring.
+  /// The window of a tile that lies in a slot of a ring.
   __device__ __forceinline__ Window window_of(int tile, std::uint32_t ring, int slots, int its_slot) const {
     const int row = warp * 16 + lane % 16;
     return Window(p.grid, tile * kUnitRows + row, its_slot * kUnitRows + row, ring, slots * kUnitRows,

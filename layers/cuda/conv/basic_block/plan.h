@@ -55,7 +55,7 @@ struct BasicBlockPlan {
 };
 
 bool is_basic_block(const ConvChainShape& shape);
-/// Of a chain that is one. The reason where there is no plan.
+/// The plan of a chain that is such a block. The reason where there is no plan.
 std::variant<BasicBlockPlan, std::string> plan_basic_block(const ConvChainShape& shape);
 
 // What the candidate "basic_block" asks of its kernels.

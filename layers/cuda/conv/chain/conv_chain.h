@@ -19,7 +19,7 @@
 namespace pipit::cuda {
 
 bool is_int8_conv(const NodeSpec& spec);
-/// Of a Conv or QConv.
+/// The attributes of a Conv or QConv.
 const ConvAttributes& conv_attributes(const NodeSpec& spec);
 
 /// Why the kernels of chains cannot compute the node: it must be a convolution in fp16 or INT8, NHWC.
@@ -39,9 +39,9 @@ struct ConvChain {
 
 /// Weights [out_c, in_c, taps] of f32 or i8 to [out_c, taps, in_c] of what is multiplied.
 std::vector<std::byte> ordered_weights(const NodeSpec& spec);
-/// Of every output 4 bytes: int32 or f32, zeros where there is no bias.
+/// The bias of every output, 4 bytes each: int32 or f32, zeros where there is no bias.
 std::vector<std::byte> biases_of(const NodeSpec& spec);
-/// Of every output 4 bytes: what an INT8 sum is multiplied by, f32.
+/// The factor of every output's INT8 sum, f32.
 std::vector<std::byte> multipliers_of(const NodeSpec& spec);
 
 /// What an output is clamped to, in INT8 in steps, and what a residual's integers are multiplied by.
@@ -53,7 +53,7 @@ LinkBounds bounds_of(const NodeSpec& spec);
 
 /// The bounds as the kernels of units want them.
 PairBounds unit_bounds(const NodeSpec& spec);
-/// Of kernels that convert sums to floats, the maximum magnitude of a sum.
+/// The maximum magnitude of a sum in kernels that convert sums to floats.
 inline constexpr std::int64_t kLargeSum = std::int64_t{1} << 24;
 /// Whether the short INT8 arithmetic of these kernels gives the specification's bits, whatever x is: sums stay below
 /// `limit`, results in steps below kMostSteps. relu: besides no result is negative.
@@ -77,7 +77,7 @@ void register_chain(Registry& registry, std::string_view type, const std::string
   candidate.fusions.chain_reads_outside = reads_outside;
   registry.add(type, DeviceKind::cuda, std::move(candidate));
 }
-/// Of Conv and QConv.
+/// Registers a candidate for Conv and one for QConv.
 template <typename K>
 void register_chain(Registry& registry, const std::string& name,
                     const std::function<bool(const NodeSpec&, std::span<const ChainLink>)>& takes,

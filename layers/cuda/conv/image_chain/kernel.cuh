@@ -144,7 +144,7 @@ namespace image_chain {
 
 inline constexpr int kMultiplying = kImageGroups * 128;  // threads
 inline constexpr int kThreads = kMultiplying + 128;
-/// Of a thread that multiplies: what those of the last four warps leave of the launch's registers.
+/// Registers of a thread that multiplies: what those of the last four warps leave of the launch's registers.
 inline constexpr int kRegisters = 112, kFewRegisters = 32;
 inline constexpr int kProducts = kImageStageDepth / 32;  // of a stage's depth
 inline constexpr int kUnitBytes = kUnitChannels * kImageStageDepth;

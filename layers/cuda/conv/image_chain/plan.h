@@ -48,7 +48,7 @@ struct ImageChainPlan {
 
   PIPIT_HOST_DEVICE int chunks() const { return channels / kImageStageDepth; }
   PIPIT_HOST_DEVICE int positions() const { return rows * width; }  ///< of a rank, at most
-  /// Of a residual block.
+  /// Stages of weights of a residual block.
   PIPIT_HOST_DEVICE int stages() const {
     return (chunks() + kBlockTaps * kImageInnerChunks + chunks() / kImageHalves * kImageInnerChunks) *
            kImageHalves;
@@ -75,12 +75,12 @@ bool image_chain_pays(const ImageChainPlan& plan);
 void append_image_weights(const ImageChainPlan& plan, const std::byte* head, const std::byte* window,
                           const std::byte* tail, std::vector<std::byte>& to);
 
-/// Of units' constants: adds kMagicBits to the biases.
+/// Adds kMagicBits to the biases among units' constants.
 void begin_with_magic(std::vector<std::byte>& constants);
 
 // What the candidate "image_chain" asks of its kernels.
 
-/// Of a residual block.
+/// The bounds of a residual block.
 struct ImageChainBounds {
   PairBounds head, window, tail;
   float residual_scale = 0;

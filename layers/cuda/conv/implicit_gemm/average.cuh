@@ -160,7 +160,7 @@ struct ConvGemmAverage {
   static __device__ __forceinline__ int row_of(int i, int h) {
     return F::first_row(warp()) + i * F::kRowStep + lane() / 4 + h * 8;
   }
-  // Of the lane's first run.
+  // The channel of the lane's first run.
   static __device__ __forceinline__ int channel() {
     const int column = F::first_column(warp()) + lane() % 4 * 2;
     return T::kInt8 ? packed_channel(column) : column;
@@ -277,8 +277,8 @@ struct ConvGemmAverage {
 #endif
   }
 
-  // Of `count` columns, a power of two, from `first` on. Positions are added up in the order of "global_average", 32
-  // apart and then these sums, so that y has the same bits as from a convolution and an average of their own.
+  // Averages `count` columns, a power of two, from `first` on. Positions are added up in the order of "global_average",
+  // 32 apart and then these sums, so that y has the same bits as from a convolution and an average of their own.
   __device__ __forceinline__ void average(const float* values, int first_image, int first, int count) const {
     constexpr int kApart = 32;
     const int positions = args.average.positions;

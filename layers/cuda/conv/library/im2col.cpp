@@ -52,7 +52,7 @@ std::vector<std::int64_t> kept_runs(const Tensor& weights, std::int64_t block) {
   const std::int64_t per_tap = channels / block;
   const std::span<const float> values = weights.values<float>();
   std::vector<bool> kept(static_cast<std::size_t>(taps * per_tap));
-  // Of a dense layer the first output has weights in all of them.
+  // In a dense layer the first output has weights in all of them.
   for (std::int64_t o = 0; o < outputs && std::find(kept.begin(), kept.end(), false) != kept.end(); ++o) {
     for (std::int64_t i = 0; i < channels * taps; ++i) {
       if (values[static_cast<std::size_t>(o * channels * taps + i)] != 0)
@@ -257,7 +257,7 @@ std::optional<Estimate> estimate(const NodeSpec& spec) {
   if (cuda::refuse_library_conv(spec)) return std::nullopt;
   const ConvAttributes& a = layer_as<Conv>(spec.layer).attributes();
   const Split s = split(layer_as<Conv>(spec.layer), spec);
-  // Of activations the library has relu only; others are a launch of their own over y.
+  // The library's only activation is relu; others are a launch of their own over y.
   const bool late = !a.activation.is_identity() && !(a.activation == Clamp::relu());
   // In floating point: of shapes that are refused later the bytes do not fit an integer.
   const double patches = s.gather

@@ -57,7 +57,7 @@ inline Estimate library_estimate(const NodeSpec& spec, const ConvAttributes& att
   return estimate_of(std::move(name), terms);
 }
 
-/// Of a library's kernels those that are for a convolution, as a part of a name.
+/// The part of a name that selects a library's kernels for a convolution.
 inline std::string library_family(const NodeSpec& spec, const ConvAttributes& attributes) {
   const bool int8 = spec.inputs[1]->dtype == DType::i8, floats = !int8 && spec.outputs[0].dtype == DType::f32;
   std::string name = int8 ? "i8" : floats ? "f32" : "f16";

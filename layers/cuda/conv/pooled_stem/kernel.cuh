@@ -20,7 +20,7 @@ inline constexpr int kComputing = kPooledStemGroups * 128;  // threads that conv
 inline constexpr int kBringing = 256;                       // that bring rows of the image
 inline constexpr int kPooling = 128;                        // that take maxima
 inline constexpr int kThreads = kComputing + kBringing + kPooling;
-/// Of a thread: the others leave those that convolve registers of the launch's 72.
+/// Registers of a thread: the others leave those that convolve registers of the launch's 72.
 inline constexpr int kRegisters = 80, kFewRegisters = 56;
 
 #ifdef PIPIT_WARPGROUP_MMA
@@ -224,7 +224,7 @@ struct Supply {
       asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(at.table + i * 4), "r"(word) : "memory");
     }
   }
-  /// Of the table: what a channel of a pixel adds to the word that holds it.
+  /// An entry of the table: what a channel of a pixel adds to the word that holds it.
   __device__ __forceinline__ std::uint32_t entry(int channel, float value) const {
     float pixel[kPooledStemChannels];
 #pragma unroll
@@ -388,7 +388,7 @@ struct Stem {
       const int step = walk.first + turn;
       return turn == 0 || p.steps.divide(step) * p.plan.steps == step;
     };
-    // Of the step after `pooled` ones, and the next of its image.
+    // Makes room for the step after `pooled` ones, and for the next of its image.
     const auto make_room = [&](int pooled) {
       if (pooled < walk.count && begins(pooled)) ready.arrive(pooled);
       if (pooled + 1 < walk.count && !begins(pooled + 1)) ready.arrive(pooled + 1);
@@ -460,8 +460,8 @@ struct Stem {
     }
     return to;
   }
-  /// Of the ring's rows, by their distance from its beginning. Eight lanes write neighbouring positions, or read every
-  /// other one: 16 bytes of each bank's in both cases.
+  /// The swizzled offset in the ring's rows of a distance from its beginning. Eight lanes write neighbouring positions,
+  /// or read every other one: 16 bytes of each bank's in both cases.
   static __device__ __forceinline__ std::uint32_t in_bank(std::uint32_t distance) {
     const std::uint32_t swizzled = units::swizzled<kRowBytes>(distance);
     return kBytes == 1 ? swizzled ^ (distance >> 1 & 0x40) : swizzled;
@@ -567,7 +567,7 @@ struct Stem {
       const int ring_row = in_ring(first_ring_row + mid - first_mid_row, p.plan.mid_rows);
       row_at[y] = at.ring + ring_row * p.plan.mid_pitch * kRowBytes;
     }
-    // Of a window's first column in the ring, for column 0; never before the ring but by padding.
+    // A window's first column in the ring, for column 0; never before the ring but by padding.
     const int first_mid = 2 * part.out_begin - s.pool_pad_w - part.mid_begin;
     const int server = static_cast<int>(threadIdx.x) - kComputing - kBringing, chunk = server % kChunks * 16;
     const int out_row = image * s.out_h + first_row;
@@ -657,7 +657,7 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
       ptx::copy_async<16>(at.weights + i, p.weights + i, true);
     ptx::commit_copies();
   }
-  // Of the rows of the image what is never written: padding on both sides.
+  // The part of the image's rows that is never written: padding on both sides.
   const int pixel_bytes = p.plan.stored_rows() * p.plan.pitch * Stem::kPixelBytes;
   for (int i = thread * 16; i < pixel_bytes; i += pooled_stem::kThreads * 16)
     store_four(at.pixels + i, uint4{});

@@ -10,7 +10,7 @@ std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape
   if (shape.pool_pad_h > 1 || shape.pool_pad_w > 1) return "the maximum's padding is larger than 1";
   PooledStemPlan plan;
   plan.shape = shape;
-  // Of the last maxima at least the middle must be there.
+  // At least the middle of the last maxima must be there.
   if (2 * (shape.out_h - 1) - shape.pool_pad_h >= shape.mid_h ||
       2 * (shape.out_w - 1) - shape.pool_pad_w >= shape.mid_w)
     return "a window of the maximum lies in the padding";

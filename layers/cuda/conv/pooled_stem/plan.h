@@ -92,7 +92,7 @@ struct PooledStemPlan {
     const int lead = first & 3;  // of a negative one, too
     return {begin, out_columns < left ? out_columns : left, mid, first - lead, lead};
   }
-  /// Of the image's ring, with those that lie there twice.
+  /// Rows of the image's ring, with those that lie there twice.
   PIPIT_HOST_DEVICE int stored_rows() const { return image_rows + kPooledStemTaps - 1; }
   /// Runs of `count` neighbouring pixels, 1 or 4, of those that a row of the image is cut into, that hold a part's.
   PIPIT_HOST_DEVICE int runs_of(int count) const {

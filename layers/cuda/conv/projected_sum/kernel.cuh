@@ -17,7 +17,7 @@ namespace projected_sum {
 
 inline constexpr int kMultiplying = kSumGroups * 128;  // threads
 inline constexpr int kThreads = kMultiplying + 128;
-/// Of a thread that multiplies: what those that copy leave of the launch's registers.
+/// Registers of a thread that multiplies: what those that copy leave of the launch's registers.
 inline constexpr int kRegisters = 112, kFewRegisters = 24;
 /// Barriers of chunks that take turns, for those that arrive and for those that have been multiplied. Groups wait for
 /// chunks in any order: one waits for its own while those of a tile for each other group are still to come.
@@ -112,7 +112,7 @@ struct Group {
     return at.constants + unit * kConstants + lane % 4 * 16;
   }
 
-  /// Of the chunks [begin, end) of the tile that begins with chunk `first`, and a stage of outputs.
+  /// Adds the products of the chunks [begin, end) of the tile that begins with chunk `first`, and a stage of outputs.
   __device__ __forceinline__ void multiply(Sums& sums, int first, int begin, int end, int stage,
                                            int constants) const {
     units::start<true>(sums.unit(0), constants_of(constants));

@@ -46,7 +46,8 @@ struct ProjectedSumPlan {
 
   PIPIT_HOST_DEVICE int tile_chunks() const { return chunks[0] + chunks[1]; }
   PIPIT_HOST_DEVICE int weight_bytes() const { return stages * tile_chunks() * kSumStageBytes; }
-  /// Of the constants of a slice: in INT8 both convolutions' biases and multipliers, in fp16 the sums of their biases.
+  /// Units of the constants of a slice: in INT8 both convolutions' biases and multipliers, in fp16 the sums of their
+  /// biases.
   PIPIT_HOST_DEVICE int constant_units() const { return stages * 2 * (element_bytes == 1 ? 2 : 1); }
   PIPIT_HOST_DEVICE int constant_bytes() const {
     return constant_units() * kUnitChannels * (element_bytes == 1 ? 8 : 4);
@@ -79,7 +80,8 @@ struct ProjectedSumArgs {
   SumSource sources[2];  ///< of what is added, of the other
   ProjectedSumPlan plan;
   const std::byte* weights = nullptr;  ///< pack_projected_sum()
-  /// Of every slice: in INT8 of the units of what is added, then of the other's; in fp16 of the units of both.
+  /// The constants of every slice: in INT8 of the units of what is added, then of the other's; in fp16 of the units of
+  /// both.
   const std::byte* constants = nullptr;
   std::byte* y = nullptr;
   PairBounds added, bounds;

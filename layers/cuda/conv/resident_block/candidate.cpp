@@ -30,7 +30,7 @@ struct Block {
   BlockPlan plan;
 
   const NodeSpec& node(int role) const { return *chain.nodes[static_cast<std::size_t>(role)]; }
-  /// Of two convolutions that are added the one that is computed first, which need not have a ReLU; -1: there is none.
+  /// The first computed of two convolutions that are added, which need not have a ReLU; -1: there is none.
   int added() const {
     return plan.adds == BlockAdds::projection ? roles.projection
            : plan.adds == BlockAdds::tail     ? roles.tail

@@ -46,7 +46,8 @@ constexpr int block_groups(int element_bytes) {
 struct BlockRoles {
   int head = -1, window = -1, tail = -1, projection = -1;
 };
-/// Of a block of `inner` channels between its convolutions. Nothing where the chain is no such block.
+/// The roles of the convolutions of a block of `inner` channels between its convolutions. Nothing where the chain is no
+/// such block.
 std::optional<BlockRoles> block_roles(const ConvChainShape& shape, int inner);
 
 struct BlockPlan {

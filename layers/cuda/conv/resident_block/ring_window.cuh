@@ -127,7 +127,7 @@ struct BlockTraits {
   static constexpr int kBytes = std::is_same_v<Sum, float> ? 2 : 1;  // of an element
   static constexpr int kGroups = block_groups(kBytes);
   static constexpr int kThreads = kGroups * 128 + 128;
-  /// Of a thread that multiplies; a block has 65536, and threads that copy keep kFewRegisters.
+  /// Registers of a thread that multiplies; a block has 65536, and threads that copy keep kFewRegisters.
   static constexpr int kRegisters = kGroups == 3 ? 152 : 112;
   static constexpr int kFewRegisters = kGroups == 3 ? 40 : 24;
   static constexpr int kRowBytes = kUnitChannels * kBytes;

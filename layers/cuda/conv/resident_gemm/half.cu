@@ -22,7 +22,7 @@ struct ResidentHalf {
     for (int c = static_cast<int>(threadIdx.x); c < ColumnCount; c += static_cast<int>(blockDim.x))
       columns.bias[c] = static_cast<const float*>(args.bias)[first_column + c];
   }
-  /// Of a lane: what is read of the residual before the products begin.
+  /// What a lane reads of the residual before the products begin.
   struct Held {
     uint4 runs[2][F::kN / 4];
   };

@@ -24,7 +24,7 @@ inline constexpr int kResidentRows = 64;  ///< output positions that one group o
 inline constexpr int kResidentMostRing = 48;  ///< rows of x in shared memory
 inline constexpr int kResidentMostSteps = 32;
 inline constexpr int kResidentShared = 227 << 10;  ///< bytes that one block of a Hopper GPU may take
-/// Of them for what is not weights, x or places: biases, multipliers, a table, barriers.
+/// The bytes of these that are not for weights, x or places but for biases, multipliers, a table, barriers.
 inline constexpr int kResidentReserved = 3 << 10;
 
 /// Groups of four warps that a block may have; more registers than that leaves are not needed.
@@ -111,7 +111,7 @@ std::vector<std::string> resident_variants(const NodeSpec& spec, const ConvShape
 ResidentWay resident_way(const NodeSpec& spec, const ConvShape& shape);
 /// Kernel::kept_share() of the kernel that would be made.
 double resident_kept_share(const NodeSpec& spec, const ConvShape& shape);
-/// Of "resident_gemm" in the spec's variant, or the one that it chooses.
+/// The estimate of "resident_gemm" in the spec's variant, or the one that it chooses.
 Estimate resident_estimate(const NodeSpec& spec, const ConvShape& shape);
 
 /// What the kernel needs beside weights and the epilogue's operands, for as long as this lives.
@@ -121,7 +121,7 @@ class ResidentProblem {
   const ResidentWay& way() const { return way_; }
   const KeptDepth& depth() const { return depth_; }
   double kept_share() const { return depth_.share(way_.plan.columns); }
-  /// Of its own on the GPU.
+  /// Bytes of its own on the GPU.
   std::size_t packed_bytes() const { return places_.bytes() + tile_blocks_.bytes(); }
   /// All but weights and what the epilogue reads.
   ResidentArgs args() const;

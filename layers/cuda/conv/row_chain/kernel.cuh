@@ -352,7 +352,7 @@ struct Multiplier {
     s.sharing = part.quads_log2 + tiles_log2;
     s.depth = warp >> s.sharing;
     s.depths = kRowWarps >> s.sharing;
-    // Of the warps that share a depth two finish eight of the sixteen pixels each, or four half of their outputs.
+    // Two warps that share a depth finish eight of the sixteen pixels each, four of them half of their outputs.
     s.pixel = tile * 16 + lane / 4 + (s.depths > 1 ? s.depth % 2 * 8 : 0);
     s.in_part = s.quad * 32 + lane % 4 * 8 + (s.depths > 2 ? s.depth / 2 % 2 * 4 : 0);
     s.left = at.values + part.x + min(tile * 16 + lane % 16, args.width - 1) * part.x_pitch + lane / 16 * 16;

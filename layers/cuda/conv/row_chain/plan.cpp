@@ -94,7 +94,7 @@ class Buffers {
   }
 
   const ConvChainShape& shape_;
-  // Of the values so far; the convolution that computes the latest.
+  // The number of exchanges so far, and the convolution that computes the latest.
   int exchanges_ = 0, latest_exchange_ = -1;
   std::vector<int> last_read_,
       last_input_;  // per value: the last convolution that reads it, and that reads it as x

@@ -132,8 +132,8 @@ struct RowChainArgs {
   const std::byte* x[kRowMostInputs] = {};
   std::byte* y = nullptr;
   std::byte* rows = nullptr;  ///< RowChainPlan::exchange_bytes
-  /// Of the session, zeros at first: for every block the number of runs, then for every exchange and row how many
-  /// blocks have written to it in all runs.
+  /// Counters of the session, zeros at first: for every block the number of runs, then for every exchange and row how
+  /// many blocks have written to it in all runs.
   std::uint32_t* counters = nullptr;
   int input_count = 0, part_count = 0, exchange_count = 0;
   RowInput inputs[kRowMostInputs];

@@ -32,7 +32,7 @@ struct SpreadHalf {
   struct Constants {
     float bias[4];
   };
-  /// Of four channels.
+  /// The constants of four channels.
   static __device__ __forceinline__ Constants constants(const ConvGemmArgs&, const Columns& columns,
                                                         int channel) {
     Constants c;
@@ -111,7 +111,7 @@ struct SpreadInt8 {
     int first[4];  // the bias, and kMagicBits where sums are small
     float multiplier[4];
   };
-  /// Of four channels.
+  /// The constants of four channels.
   static __device__ __forceinline__ Constants constants(const ConvGemmArgs& args, const Columns& columns,
                                                         int channel) {
     Constants c;

@@ -294,7 +294,8 @@ struct Finish {
                tile.first_column + channel;
     step = kRowStep * p.conv.shape.out_c;
   }
-  /// Of the sums that the cluster's blocks send to this one: a barrier must not wait for sums that are never sent.
+  /// Bytes of the sums that the cluster's blocks send to this one: a barrier must not wait for sums that are never
+  /// sent.
   __device__ __forceinline__ int received_bytes(const SpreadArgs& p) const {
     return alone ? 0 : rows * kSpreadColumns * 4 * p.plan.slices;
   }

@@ -22,13 +22,13 @@ inline constexpr int kSpreadColumns = 32;  ///< outputs of a block
 inline constexpr int kSpreadGroups = 2;    ///< of four warps, which share the steps of a block
 inline constexpr int kSpreadThreads = kSpreadGroups * 128;
 inline constexpr int kSpreadStepBytes = 32;  ///< of a pixel's channels: the depth of one product
-/// Of the weights of one step: two halves of 16 bytes of k, in each the 32 outputs one after the other.
+/// Bytes of the weights of one step: two halves of 16 bytes of k, in each the 32 outputs one after the other.
 inline constexpr int kSpreadStepWeights = kSpreadColumns * kSpreadStepBytes;
 inline constexpr int kSpreadMostSteps = 512;
 inline constexpr int kSpreadMostSlices = 8;  ///< the widest cluster that every GPU with clusters launches
 /// Shared memory of a block: half of a Hopper multiprocessor's, so that the next kernel's blocks find room beside it.
 inline constexpr int kSpreadShared = (228 << 10) / 2 - 1024;
-/// Of it for what is not dynamic: multipliers, biases, a table, barriers.
+/// The part of it that is not dynamic: multipliers, biases, a table, barriers.
 inline constexpr int kSpreadReserved = 2 << 10;
 /// Sums of a row in shared memory, and what keeps two rows that are written together in different banks.
 inline constexpr int kSpreadSumPitch = kSpreadColumns * 4 + 16;

@@ -18,7 +18,7 @@ Refusal refuse_spread_gemm(const NodeSpec& spec, const ConvShape& shape);
 std::vector<std::string> spread_variants(const NodeSpec& spec, const ConvShape& shape);
 /// The plan that the spec names, or the first. Throws Error when there is none of that name.
 SpreadPlan spread_plan(const NodeSpec& spec, const ConvShape& shape);
-/// Of "spread_gemm" in the spec's variant, or the one that it chooses.
+/// The estimate of "spread_gemm" in the spec's variant, or the one that it chooses.
 Estimate spread_estimate(const NodeSpec& spec, const ConvShape& shape);
 
 /// Weights and biases of a Conv on the GPU.

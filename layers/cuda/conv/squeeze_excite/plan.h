@@ -61,7 +61,7 @@ struct SqueezeLayer {
   std::vector<std::byte> weights, biases, multipliers;  ///< multipliers: empty in halves
   std::vector<std::byte> table;                         ///< 256 bytes in INT8, else empty
 };
-/// Of every block what it copies, one after the other.
+/// What every block copies, one block after the other.
 std::vector<std::byte> pack_squeeze_excite(const SqueezePlan& plan, const SqueezeLayer& first,
                                            const SqueezeLayer& second);
 

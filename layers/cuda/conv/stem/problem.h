@@ -16,7 +16,7 @@ Refusal refuse_stem_problem(const NodeSpec& spec, const ConvAttributes& attribut
 /// kernel.
 std::vector<std::string> stem_variants(const NodeSpec& spec, const ConvAttributes& attributes);
 
-/// Of "stem" in the spec's variant, or the one that it chooses.
+/// The estimate of "stem" in the spec's variant, or the one that it chooses.
 Estimate stem_estimate(const NodeSpec& spec, const ConvAttributes& attributes);
 
 /// Arguments for the variant that the node names, or for the best by rule: geometry, where the elements of x lie, type

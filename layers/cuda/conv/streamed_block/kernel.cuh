@@ -18,7 +18,7 @@ namespace streamed_block {
 
 inline constexpr int kMultiplying = kStreamedGroups * 128;  // threads
 inline constexpr int kThreads = kMultiplying + 128;
-/// Of a thread that multiplies: what those that copy leave of the launch's registers.
+/// Registers of a thread that multiplies: what those that copy leave of the launch's registers.
 inline constexpr int kRegisters = 112, kFewRegisters = 32;
 inline constexpr int kProducts = kStreamedInner / 32;              // of a stage's depth
 inline constexpr int kUnitBytes = kUnitChannels * kStreamedInner;  // of weights
