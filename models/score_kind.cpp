@@ -373,7 +373,7 @@ struct RowFacts {
   bool of_shares() const { return low >= -kSumError && greatest_sum < 1 + kSumError; }
 };
 
-// Of shares that are moved, cut and put together in forms that are not followed above.
+// The kind of shares that are moved, cut and put together in forms that are not followed above.
 std::optional<ScoreKind> sampled_kind(const Graph& graph, const FactFinder& finder) {
   const TensorDesc& output = graph.value(graph.outputs().at(0)).desc;
   const std::int64_t values = per_sample(output.shape);

@@ -11,10 +11,10 @@ namespace pipit {
 
 /// 32 hexadecimal digits, as xxh128sum prints them.
 std::string hash_bytes(std::span<const std::byte> bytes);
-/// Of a file's content; throws Error when it cannot be read.
+/// The hash of a file's content; throws Error when it cannot be read.
 std::string hash_file(const std::filesystem::path& path);
-/// Of what a graph computes: its layers in order with all attributes (Layer::identity), how they are wired, and its
-/// floating-point constants. Names and the batch have no part in it. Throws Error when constants were released.
+/// The hash of what a graph computes: its layers in order with all attributes (Layer::identity), how they are wired,
+/// and its floating-point constants. Names and the batch have no part in it. Throws Error when constants were released.
 std::string hash_model(const Graph& graph);
 
 }  // namespace pipit

@@ -26,7 +26,7 @@ class Histogram {
   std::uint64_t count() const { return count_; }
   /// How many values were exactly zero; they are part of bin 0.
   std::uint64_t zeros() const { return zeros_; }
-  /// Of all values; 0 while there are none.
+  /// The minimum of all values; 0 while there are none.
   float min() const { return min_; }
   float max() const { return max_; }
   float max_magnitude() const { return -min_ > max_ ? -min_ : max_; }

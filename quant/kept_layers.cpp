@@ -36,7 +36,7 @@ bool one_position(const Shape& shape) {
   return large <= 1;
 }
 
-// Of each value, whether it and all that is computed from it have one position.
+// For each value, whether it and all that is computed from it have one position.
 std::vector<bool> made_of_channels(const Graph& graph) {
   std::vector<bool> last;
   for (const Value& value : graph.values()) last.push_back(one_position(value.desc.shape));

@@ -14,7 +14,7 @@
 
 namespace pipit {
 
-/// Of the JSON form.
+/// The version of the JSON form.
 inline constexpr int kQuantizationPlanVersion = 2;
 
 /// One calibrated tensor. Symmetric int8: q = clamp(round_to_nearest_even(x / scale), -127, 127).

@@ -20,7 +20,7 @@ class TensorDifference {
   /// Sums of squares of the reference and of the difference.
   double signal() const;
   double noise() const;
-  /// Of the angle between the two: 1 where both are zero everywhere, 0 where only one is.
+  /// The cosine of the angle between the two: 1 where both are zero everywhere, 0 where only one is.
   double cosine() const;
   /// Signal to quantization noise, 10 log10(signal / noise): infinite without noise, minus infinity without signal.
   double sqnr_db() const;

@@ -118,7 +118,7 @@ std::vector<Selection> selections(const std::vector<std::vector<Option>>& layers
       for (Selection& selection : greedy.run(s, o)) all.push_back(std::move(selection));
     }
   }
-  // Those than which no other one is as fast and costs no more.
+  // The selections than which no other one is as fast and costs no more.
   std::stable_sort(all.begin(), all.end(), [](const Selection& a, const Selection& b) {
     return a.cost != b.cost ? a.cost < b.cost : a.ms < b.ms;
   });

@@ -19,7 +19,7 @@ struct ChannelConstant {
   bool reads = false;
 };
 
-/// Those of one node, as far as the values are known in `found`.
+/// The constants of one node, as far as the values are known in `found`.
 std::vector<ChannelConstant> channel_constants(const Graph& graph, const ChannelGroups& found,
                                                const Node& node);
 

@@ -12,7 +12,7 @@ namespace pipit {
 /// and a place in space: of a convolution sample * places + place, of a matrix product a row.
 class Columns {
  public:
-  /// Of a node of the graph, which has to outlive this.
+  /// The columns of a node of the graph, which has to outlive this.
   Columns(const Graph& graph, const Node& node);
 
   std::int64_t positions() const { return positions_; }  ///< in one run

@@ -49,7 +49,7 @@ struct EliminationPart {
 /// groups that are left fall at a time. Losses of the parts are added up.
 Elimination eliminate(std::vector<EliminationPart> parts, const EliminationOptions& options);
 
-/// Of one panel of outputs. `weights`: [outputs, depth] of the panel.
+/// The elimination of one panel of outputs. `weights`: [outputs, depth] of the panel.
 Elimination eliminate(const Gram& gram, const std::vector<double>& inverse, std::vector<double> weights,
                       const std::vector<std::vector<int>>& groups, const EliminationOptions& options);
 

@@ -29,7 +29,7 @@ struct Gram {
   void clear_outputs();
   /// Sets xy and yy to what weights [outputs, K] and biases (or none) compute from the columns.
   void set_outputs(std::span<const float> weights, std::span<const float> bias);
-  /// Of y, summed over outputs but those that `skip` marks (none where it is empty).
+  /// The variance of y, summed over outputs but those that `skip` marks (none where it is empty).
   double variance(std::span<const std::uint8_t> skip = {}) const;
   /// Mean square of the difference between y and what weights and biases compute, summed over outputs but those that
   /// `skip` marks.

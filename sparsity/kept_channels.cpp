@@ -35,7 +35,7 @@ std::int64_t KeptChannels::extent(ValueId id) const {
   return graph_.value(id).desc.shape[channels(id).axis];
 }
 
-// Of positions [0, end).
+// The number of kept positions in [0, end).
 std::int64_t KeptChannels::count_before(ValueId id, std::int64_t end) const {
   const ValueChannels& c = channels(id);
   const std::int64_t period = c.inner * static_cast<std::int64_t>(c.size());

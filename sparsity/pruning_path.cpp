@@ -49,7 +49,7 @@ std::vector<std::vector<int>> groups_of(const LayerMask& mask, const Shape& shap
   return groups;
 }
 
-// Of every mark of a mask.
+// The number of weights other than zero of every mark of a mask.
 std::vector<std::int64_t> count_nonzeros(const RealWeights& weights, const LayerMask& mask) {
   const Shape& shape = weights.shape;
   const std::int64_t taps = shape.elements() / (shape[0] * shape[1]);

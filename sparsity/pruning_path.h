@@ -41,7 +41,7 @@ struct PruningPath {
   std::string node;
   LayerMask mask;          ///< nothing removed
   std::vector<int> order;  ///< marks of the mask, in the order in which they fall
-  /// Of the layer, over the variance of its outputs, once that many and one have fallen.
+  /// The loss of the layer, over the variance of its outputs, once that many and one have fallen.
   std::vector<double> loss;
   double dense = 1;          ///< share of the layer's weights that are not zero
   std::vector<double> kept;  ///< the same once that many and one have fallen
@@ -61,7 +61,7 @@ bool may_run_winograd(const Node& node);
 std::vector<std::string> prunable_layers(const Graph& graph);
 
 struct Paths {
-  /// Of the prunable layers, in the order of the graph; with RowTaps::both two of some, that of mode k first.
+  /// The paths of the prunable layers, in the order of the graph; with RowTaps::both two of some, that of mode k first.
   std::vector<PruningPath> rows;
   ChannelGroups groups;  ///< of the graph
   std::vector<ChannelPath> channels;

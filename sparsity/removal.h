@@ -11,7 +11,7 @@
 
 namespace pipit {
 
-/// Of one layer with constant weights.
+/// What is removed of one layer with constant weights.
 struct Removal {
   std::vector<std::uint8_t> weights;  ///< per weight, 1 where it is removed
   std::vector<std::uint8_t> outputs;  ///< per output, 1 where it becomes 0 with its bias

@@ -24,7 +24,7 @@ bool touches(const KeptChannels& kept, const Node& node) {
          std::any_of(node.outputs.begin(), node.outputs.end(), loses);
 }
 
-// Of the constant's positions those that stay, or those that do not.
+// The constant's positions that stay, or those that do not.
 std::vector<std::int64_t> positions(const Graph& graph, const KeptChannels& kept, const Node& node,
                                     const ChannelConstant& constant, bool staying) {
   const std::int64_t extent = graph.value(node.inputs[constant.input]).desc.shape[constant.axis];

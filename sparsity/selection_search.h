@@ -31,8 +31,8 @@ class SelectionSearch {
   /// A selection with the given speedup over dense, by the options' times and by how wrong those were so far; where
   /// none is, the fastest there is. Never the dense one. Nothing when no other is left nearby.
   std::optional<Selection> propose(double speedup);
-  /// Of those that differ from dense by one option, the fastest that was not proposed yet, though it may be slower than
-  /// dense by the options' times: these are short and noisy. Nothing when all were proposed.
+  /// The fastest selection of those that differ from dense by one option that was not proposed yet, though it may be
+  /// slower than dense by the options' times: these are short and noisy. Nothing when all were proposed.
   std::optional<Selection> propose_slow();
   void add(const Selection& selection, double error, double speedup);
 

@@ -43,7 +43,7 @@ std::int64_t parameters(const Graph& graph, const Node& node) {
   return count;
 }
 
-// Of all nodes that the step computes.
+// The number of parameters of all nodes that the step computes.
 std::int64_t parameters(const Graph& graph, const Step& step) {
   std::int64_t count = parameters(graph, graph.nodes()[static_cast<std::size_t>(step.node)]);
   for (const int node : step.fused) count += parameters(graph, graph.nodes()[static_cast<std::size_t>(node)]);

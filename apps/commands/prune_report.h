@@ -24,7 +24,7 @@ struct PruneSource {
   bool wide = false;  ///< its tables have all columns
 };
 
-/// Of an outcome without a model (PruneOutcome::missed) both have what was measured.
+/// For an outcome without a model (PruneOutcome::missed) both have what was measured.
 nlohmann::ordered_json prune_json(nlohmann::ordered_json head, const PruneSource& source,
                                   const PruneGoal& goal, const PruneOutcome& outcome);
 void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneOutcome& outcome);

@@ -46,7 +46,7 @@ Importance importance_named(const std::string& name) {
   return Importance::second_order;
 }
 
-// Those of MODEL, or of --layer, or without both two that are typical of convolutional networks.
+// The layers of MODEL, or of --layer, or without both two that are typical of convolutional networks.
 std::vector<SparseLayer> layers_of(const SweepSparsityOptions& options) {
   std::vector<SparseLayer> layers;
   if (!options.model.model.empty()) {

@@ -12,7 +12,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kGiga = 1e9;
 
-// Of a rate in units of `unit`.
+// The JSON form of a rate in units of `unit`.
 Json rate_json(const MeasuredRate& rate, double unit) {
   return {{"best", rate.best / unit},
           {"median", rate.median / unit},

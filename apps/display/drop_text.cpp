@@ -8,7 +8,7 @@ namespace pipit::apps {
 
 namespace {
 
-// Of a share, in points that never read -0.00.
+// The text of a share, in points that never read -0.00.
 std::string points_text(double share) {
   return fmt::format("{:.2f}", std::round(1e4 * share) / 100 + 0.0);
 }

@@ -55,7 +55,7 @@ struct Convolutions {
 /// Floors of all layers.
 struct FloorSum {
   double ms = 0;
-  /// Of `ms` what each bound has, the largest first.
+  /// The part of `ms` that each bound has, the largest first.
   std::vector<std::pair<std::string, double>> bounds;
   explicit FloorSum(const std::vector<LayerRow>& rows);
 };

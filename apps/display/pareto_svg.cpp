@@ -16,7 +16,7 @@ namespace {
 constexpr double kWidth = 760, kHeight = 440;
 constexpr double kLeft = 70, kRight = 30, kTop = 46, kBottom = 56;
 constexpr double kLine = 16;  // of the list of fronts
-// Of fronts, in turns: told apart by people who see few colours, too (Okabe and Ito), but for red, which marks.
+// Colours of fronts, in turns: told apart by people who see few colours, too (Okabe and Ito), but for red, which marks.
 constexpr std::array kColours = {"#36c", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#000", "#888"};
 
 // Values on an axis, with some room at both ends, and the distance of round ticks.
@@ -33,7 +33,7 @@ struct Axis {
     while ((high - low) / tick > 8) tick *= (high - low) / tick > 20 ? 5 : 2;
   }
   double share(double value) const { return (value - low) / (high - low); }
-  // Of a tick, without what adding them up leaves, nor a zero's sign.
+  // The label of a tick, without what adding them up leaves, nor a zero's sign.
   double label(double t) const { return std::round(t / tick) * tick + 0.0; }
 };
 

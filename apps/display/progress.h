@@ -21,9 +21,9 @@ class Progress {
     double seconds = 0;  ///< that it takes on any machine, besides the share
   };
 
-  /// Of one stage. Silent when `quiet` or when stderr is not a terminal.
+  /// The progress of one stage. Silent when `quiet` or when stderr is not a terminal.
   Progress(std::string what, std::int64_t total, bool quiet);
-  /// Of several. One that may have to be repeated is planned as often.
+  /// The progress of several stages. One that may have to be repeated is planned as often.
   Progress(std::string what, std::vector<Stage> plan, bool quiet);
   ~Progress();
   Progress(const Progress&) = delete;

@@ -126,7 +126,7 @@ class BenchEntry {
     }
   }
 
-  // Of each stream the times of its runs, which it begins until `ms` have passed since all were ready.
+  // The times of each stream's runs, which it begins until `ms` have passed since all were ready.
   std::vector<std::vector<double>> run_streams(double ms) {
     std::vector<std::vector<double>> times(sessions_.size());
     std::vector<std::exception_ptr> errors(sessions_.size());

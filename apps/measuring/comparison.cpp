@@ -21,7 +21,7 @@ bool all_positive(const TimedProcesses& processes) {
   return true;
 }
 
-// Of the layers that one row stands for, process by process.
+// The times of the layers that one row stands for, process by process.
 TimedProcesses processes_of(const TimedRuns& runs, const std::vector<std::size_t>& layers) {
   TimedProcesses sums;
   if (layers.empty()) return sums;
@@ -157,7 +157,7 @@ std::string_view verdict_name(const TimeRatio& ratio) {
 
 std::string interval_text(const TimeRatio& ratio) {
   if (!std::isfinite(ratio.high)) return {};
-  // Of a handful of runs the interval may reach beyond what anybody wants to count.
+  // With few runs the interval may reach beyond any useful number.
   return ratio.high < 100 ? fmt::format("[{:.3f}, {:.3f}]", ratio.low, ratio.high)
                           : fmt::format("[{:.3f}, {:.0e}]", ratio.low, ratio.high);
 }

@@ -10,7 +10,7 @@
 
 namespace pipit::apps {
 
-/// Of the speed-ups of some rows.
+/// The mean of the speed-ups of some rows.
 struct GeometricMean {
   std::size_t rows = 0;
   double mean = 0;  ///< 0 without rows
@@ -18,7 +18,7 @@ struct GeometricMean {
   double low = 0, high = 0;
 };
 
-/// Of the rows of one precision and backend against one base.
+/// The summary of the rows of one precision and backend against one base.
 struct ConvSummary {
   std::string precision, backend, base;
   std::size_t problems = 0;  ///< rows where either did not run

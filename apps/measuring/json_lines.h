@@ -19,7 +19,7 @@ class JsonLines {
   JsonLines(const JsonLines&) = delete;
   JsonLines& operator=(const JsonLines&) = delete;
 
-  /// Those that were there, the first one left out. Line i of them is line i + 2 of the file.
+  /// The lines that were there, without the first one. Line i of them is line i + 2 of the file.
   const std::vector<nlohmann::ordered_json>& found() const { return found_; }
   /// Throws Error when it cannot be written; it is on the disk when this returns.
   void append(const nlohmann::ordered_json& line);

@@ -57,7 +57,7 @@ struct LayerTarget {
   std::string kernel;  ///< runs this candidate and no other; empty: the fastest of all
 };
 
-/// Of the dense layer's operands, for INT8: the magnitude that becomes 127.
+/// Ranges of the dense layer's operands, for INT8: the magnitude that becomes 127.
 struct LayerRanges {
   double x = 0;
   double y = 0;
@@ -79,7 +79,7 @@ class LayerRun final : public RepeatedRun {
   double run_ms() override;
   double cached_ms() override;
   const std::string& kernel() const { return plan_->steps().at(0).kernel_name; }
-  /// Of input, weights and output in the precision that runs: what has to be moved at least.
+  /// Bytes of input, weights and output in the precision that runs: what has to be moved at least.
   std::size_t bytes() const { return bytes_; }
   /// What a run needs besides input and weights: output, and scratch memory of the kernel.
   std::size_t arena_bytes() const { return plan_->arena_bytes(); }

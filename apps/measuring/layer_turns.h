@@ -18,7 +18,7 @@ class RepeatedRun {
   virtual double cached_ms() { return 0; }
 };
 
-/// Of each turn.
+/// The times of each turn.
 struct TurnTimes {
   std::vector<double> ms;
   std::vector<double> cached_ms;  ///< where it was asked for

@@ -17,8 +17,8 @@ struct Finding {
 /// the tuning cache. Loads the GPU's libraries. Never throws for what the machine lacks: that is a finding.
 std::vector<Finding> examine_machine();
 
-/// Of these what times depend on: pipit, the system, CPUs, instruction sets, caches, memory, clock and load, and the
-/// GPU with its libraries where it is asked for.
+/// The findings that times depend on: pipit, the system, CPUs, instruction sets, caches, memory, clock and load, and
+/// the GPU with its libraries where it is asked for.
 std::vector<Finding> measuring_environment(bool gpu);
 
 }  // namespace pipit::apps

@@ -122,12 +122,12 @@ class Measuring {
     return time(removed.empty() ? graph_ : remove_channels(graph_, paths_.groups, removed));
   }
 
-  // Of the output, over its variance.
+  // The noise of the output, over its variance.
   double noise_of(const Graph& graph) const {
     return relative_noise(run_outputs(pruning_.compiler().in_fp32(graph), probe_), reference_);
   }
 
-  // Of models in which everything but streams keeps one share.
+  // Times models in which everything but streams keeps one share.
   void time_ladder() {
     for (const double share : kShares) {
       Keeps keeps = pruning_.uniform(share);

@@ -32,7 +32,7 @@ class PruneCompiler {
                 const ProgressReport& progress);
 
   bool int8() const { return calibration_.has_value(); }
-  /// Of the dense model's calibration.
+  /// Notes of the dense model's calibration.
   const std::vector<std::string>& notes() const { return notes_; }
 
   std::shared_ptr<const ExecutionPlan> in_fp32(const Graph& graph) const;

@@ -63,7 +63,7 @@ std::vector<T> spread(std::vector<T> list, std::int64_t limit) {
 
 /// What crosses the bus to a GPU, of a model with one input.
 const TensorDesc& first_input(const ExecutionPlan& plan);
-/// Of the images that it holds, floats or bytes; 0 where it is none.
+/// Channels of the images that it holds, floats or bytes; 0 where it is none.
 std::int64_t image_channels(const ExecutionPlan& plan);
 
 /// The precision that the plan was made for; "int8" for an fp32 plan of a model that is quantized itself.

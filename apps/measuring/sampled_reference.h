@@ -25,7 +25,7 @@ class SampledReference {
   const std::vector<std::size_t>& elements() const { return elements_; }
   /// The largest magnitude there.
   double largest() const;
-  /// Of what a kernel gives at these.
+  /// The error of what a kernel gives at these.
   SampledError error(std::span<const float> results) const;
 
  private:

@@ -24,7 +24,7 @@ double geometric_mean(const std::vector<double>& values) {
   return std::exp(sum / static_cast<double>(values.size()));
 }
 
-// Of each process the geometric mean over all rows.
+// The geometric mean over all rows of each process.
 TimedProcesses means_of(const std::vector<const SweptRow*>& rows, std::size_t processes) {
   TimedProcesses means;
   for (std::size_t p = 0; p < processes; ++p) {

@@ -10,8 +10,8 @@
 
 namespace pipit::apps {
 
-/// Of what both sweeps write: it changes when something that is there changes its meaning or goes, or rows get what
-/// others read.
+/// The versions of what both sweeps write: it changes when something that is there changes its meaning or goes, or rows
+/// get what others read.
 inline constexpr int kConvSweepVersion = 3, kSparsitySweepVersion = 4;
 
 /// One configuration.

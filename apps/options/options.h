@@ -56,7 +56,7 @@ struct CommonOptions {
   void add_device_to(CLI::App& command);
   /// --allow-fallback, of commands that run whole models on --device.
   void add_fallback_to(CLI::App& command);
-  /// Of these precisions, fp32 among them.
+  /// The option for these precisions, fp32 among them.
   void add_precision_to(CLI::App& command, const std::vector<std::string>& names, const std::string& help);
   void add_plan_to(CLI::App& command);
   void add_keep_to(CLI::App& command);
@@ -78,7 +78,7 @@ struct CommonOptions {
 /// The choices of --precision.
 const std::map<std::string, Precision>& precisions();
 std::vector<std::string> precision_names();
-/// Of single kernels, without their forms ("tile, f16 storage").
+/// The names of single kernels, without their forms ("tile, f16 storage").
 std::vector<std::string> kernel_names();
 /// What MODEL is, with the names of models.
 std::string model_help();
@@ -118,7 +118,7 @@ struct ImageOptions {
   /// All but --threshold.
   void add_to(CLI::App& command);
   void add_threshold_to(CLI::App& command);
-  /// Those about pixels.
+  /// The options about pixels.
   void add_preprocessing_to(CLI::App& command);
   /// Throws CLI::ValidationError for --mean or --std of other than three numbers.
   PreprocessOptions preprocess_options() const;

@@ -16,7 +16,7 @@ enum class TimeVerdict { no_difference, slower, faster, unknown };
 /// What is repeated, and resampled.
 enum class TimedRepeats { runs, processes };
 
-/// Of the second thing's time over the first's.
+/// The ratio of the second thing's time to the first's.
 struct TimeRatio {
   double ratio = 1;          ///< of typical_ms(), or the median of the turns' ratios
   double low = 0, high = 0;  ///< its interval; infinitely wide where there are too few repeats for one

@@ -60,7 +60,7 @@ class CudaTimer final : public KernelTimer {
   double warm_up(const Kernel& kernel) override {
     PIPIT_CUDA(cudaSetDevice(gpu_));
     if (grow(scratch_, kernel.scratch_bytes())) graphs_.clear();
-    // Of another kernel that was there before.
+    // Graphs of another kernel that was at this address before.
     std::erase_if(graphs_, [&](const Replay& r) { return r.kernel == &kernel; });
     states_.insert_or_assign(&kernel, cuda::zeroed_buffer(kernel.state_bytes()));
     launch(kernel);

@@ -23,7 +23,7 @@ enum class LayoutPreference : std::uint8_t {
 /// Arithmetic of one node at the inferred shapes.
 struct Work {
   std::int64_t macs = 0;  ///< multiply-accumulates; 1 MAC = 2 FLOP
-  /// Of the elements of input 0 the share that results depend on: less than 1 where windows or indices leave some out.
+  /// The share of the elements of input 0 that results depend on: less than 1 where windows or indices leave some out.
   double read_share = 1;
 };
 

@@ -124,7 +124,7 @@ class Kernel {
   /// False when run() never reads constant `index` of its inputs (it was packed at creation), so that the plan may
   /// release the original.
   virtual bool reads_constant(std::size_t /*index*/) const { return true; }
-  /// Of its node's multiply-accumulates the share that run() does: less than 1 where it leaves out weights that are
+  /// The share of its node's multiply-accumulates that run() does: less than 1 where it leaves out weights that are
   /// zero.
   virtual double kept_share() const { return 1; }
   /// What run() multiplies at least, one after the other, with what is fused into it but followers. Empty: what the

@@ -85,7 +85,7 @@ class Chainer {
     std::size_t links = 0;
   };
 
-  // Of the first candidate that takes any.
+  // The longest chain of the first candidate that takes any.
   Chain longest_chain(std::size_t first) {
     for (const Candidate* candidate : chains_.of(node_at(first).layer->type())) {
       if (!may_hold(*candidate, first, first) || !candidate->fusions.chain(spec_of(first), {})) continue;

@@ -17,9 +17,9 @@ struct CacheLevel {
   std::int64_t bytes_for(int threads) const { return bytes * (threads < count ? threads : count); }
 };
 
-/// Of the CPUs that this process may use (its affinity mask), nearest first, as Linux describes them in `root`. Where
-/// it does not, what the C library knows of the levels, the last one shared and the others one for each CPU; where that
-/// knows nothing either, none.
+/// The data caches of the CPUs that this process may use (its affinity mask), nearest first, as Linux describes them in
+/// `root`. Where it does not, what the C library knows of the levels, the last one shared and the others one for each
+/// CPU; where that knows nothing either, none.
 std::vector<CacheLevel> data_caches(const std::filesystem::path& root = "/sys/devices/system/cpu");
 
 }  // namespace pipit

@@ -56,7 +56,7 @@ struct TapRange {
 };
 TapRange taps_inside(const Window& window, int axis, std::int64_t output, std::int64_t input_extent);
 
-/// Of the positions of an input [N, C, spatial...] a share that windows read for certain: less than 1 where strides are
+/// A share of the positions of an input [N, C, spatial...] that windows read for certain: less than 1 where strides are
 /// wider than windows, or the last window ends before the input does. Of dilated windows what one tap reads, of
 /// windows that do not touch those inside of the input.
 double window_read_share(const Window& window, const Shape& input);

@@ -66,8 +66,8 @@ class LayoutPass {
     return picks ? LayoutPreference::any : node.layer->layout_preference();
   }
 
-  // Of what may have any order: at the ends of the graph, the order in which the smallest value is turned, and of
-  // equal ones the order in which channels are moved as planes.
+  // The preference of what may have any order: at the ends of the graph, the order in which the smallest value is
+  // turned, and of equal ones the order in which channels are moved as planes.
   LayoutPreference preference_at_ends(const Node& node) {
     if (!reads_one_image(node)) return LayoutPreference::any;
     const Graph& graph = rewriter_.source();
@@ -118,13 +118,13 @@ class LayoutPass {
   bool is_output(ValueId id) const { return std::ranges::count(rewriter_.source().outputs(), id) > 0; }
   static bool picks_channels(const Node& node) { return layer_if<Gather>(node) != nullptr; }
 
-  // Of a Gather's indices where they are constants, else -1.
+  // The rank of a Gather's indices where they are constants, else -1.
   int indices_rank(const Node& gather) const {
     const Value& indices = rewriter_.source().value(gather.inputs[1]);
     return indices.is_constant() ? indices.desc.shape.rank() : -1;
   }
 
-  // Whose kernels read any memory order, while the result, of fewer dimensions, is row_major.
+  // Whether the node's kernels read any memory order, while the result, of fewer dimensions, is row_major.
   bool reduces_anything(const Node& node) const {
     const auto* reduce = layer_if<Reduce>(node);
     const auto* arg_max = layer_if<ArgMax>(node);

@@ -21,7 +21,7 @@ struct RealWeights {
   std::span<const float> values() const { return tensor->values<float>(); }
 };
 
-/// Of a node with constant weights. The tensor is the graph's own where it is in order as it is.
+/// The weights of a node with constant weights. The tensor is the graph's own where it is in order as it is.
 RealWeights real_weights(const Graph& graph, const Node& node);
 
 }  // namespace pipit

@@ -23,8 +23,8 @@ bool has_image_name(const fs::path& path) {
   return std::ranges::find(kNames, extension) != kNames.end();
 }
 
-// Of a file of this format. What claims to be an image by its name alone would change in silence what is measured over
-// the folder, so it is read, and reading fails.
+// Whether files of this format are read. What claims to be an image by its name alone would change in silence what is
+// measured over the folder, so it is read, and reading fails.
 bool is_read(const std::optional<std::string_view>& format, const fs::path& path) {
   return format && !format->empty() ? reads_format(*format) : has_image_name(path);
 }

@@ -16,7 +16,7 @@ struct StepFloor {
   double tile_ms = 0;   ///< the arithmetic at the rate of tiles (ArithmeticCeiling::tile); 0: not measured
   double bytes_ms = 0;  ///< of the slowest level
 
-  /// Of a measured time the share that nothing could save.
+  /// The share of a measured time that nothing could save.
   double share_of(double measured_ms) const { return measured_ms > 0 ? ms / measured_ms : 0; }
 };
 

@@ -37,9 +37,9 @@ std::string describe(const Preprocess& preprocess);
 /// What a user should know of scores that are no probabilities of classes of which one is right; empty for others.
 std::string scores_note(const ClassOutput& output);
 
-/// Those of the file, else the model's own; may be empty. Where one score says yes or no: the names of no and of yes,
-/// "no" and "yes" without any, "not cat" and "cat" where only the score has one. Throws Error when there are more or
-/// fewer than classes.
+/// The labels of the file, else the model's own; may be empty. Where one score says yes or no: the names of no and of
+/// yes, "no" and "yes" without any, "not cat" and "cat" where only the score has one. Throws Error when there are more
+/// or fewer than classes.
 Labels labels_for(const Model& model, const std::filesystem::path& file, const ClassOutput& output);
 
 }  // namespace pipit::detail

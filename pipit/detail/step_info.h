@@ -18,7 +18,7 @@ struct StepInfo {
   LayerFamily family = LayerFamily::other;
   Shape input, output;
   std::int64_t macs = 0;  ///< without those of `kept`
-  /// Of the layer's multiply-accumulates the share that its kernel does: less than 1 where it leaves out zeros.
+  /// The share of the layer's multiply-accumulates that its kernel does: less than 1 where it leaves out zeros.
   double kept = 1;
   /// Inputs, outputs and weights, each once, in the type in which they are stored.
   std::int64_t bytes = 0;

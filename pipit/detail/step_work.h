@@ -17,7 +17,7 @@ struct StepWork {
   std::int64_t written = 0;
   std::int64_t runs = 1;  ///< micro-batches
 
-  /// Of all micro-batches.
+  /// Multiply-accumulates of all micro-batches.
   std::int64_t macs() const;
   std::int64_t bytes() const { return runs * (read + weights + written); }
   /// Operations for each byte; 0 without either.

@@ -6,7 +6,7 @@
 
 namespace pipit {
 
-/// Of the steps of K those that "tile" is left with, for a node that it accepts.
+/// The steps of K that "tile" is left with, for a node that it accepts.
 KeptSteps kept_by_conv_tile(const NodeSpec& spec);
 
 }  // namespace pipit

@@ -192,7 +192,7 @@ GroupWindows::Sharing GroupWindows::sharing(const WindowAxis& axis, std::int64_t
   return shared.cost <= apart.cost ? shared : apart;
 }
 
-// Of one image and panel where chains lie along `columns`.
+// The cost of one image and panel where chains lie along `columns`.
 double GroupWindows::cost_of_image(const WindowAxis& rows, const WindowAxis& columns) const {
   constexpr double kFarLoad = 3;  // cycles of a register from the second-level cache
   const Sharing along = sharing(columns, columns.output);
@@ -263,7 +263,7 @@ GroupWindows::Columns GroupWindows::tile_at(const Segment& segment, std::int64_t
   return tile;
 }
 
-// Of taps [begin, end) of a row.
+// The chains of taps [begin, end) of a row.
 std::vector<GroupWindows::Chain> GroupWindows::chains(std::int64_t begin, std::int64_t end) const {
   std::vector<Chain> chains;
   if (begin >= end) return chains;

@@ -79,7 +79,7 @@ class GroupWindows {
 
   /// Taps inside of the image, for all outputs.
   std::int64_t macs() const;
-  /// Of the rows that are put into the ring together.
+  /// Elements of the rows that are put into the ring together.
   std::int64_t piece_elements() const { return piece_rows_ * ring_columns_ * block_channels(0); }
   /// Scratch of a worker, before what bodies need; a multiple of 64.
   std::size_t worker_bytes() const;

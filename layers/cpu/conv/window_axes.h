@@ -21,7 +21,7 @@ struct WindowAxis {
   std::int64_t tap_step = 1;  ///< of the weights
 
   std::int64_t span() const { return (kernel - 1) * dilation + 1; }
-  /// Those inside of the image.
+  /// The taps inside of the image.
   TapRange taps(std::int64_t output_at) const {
     Window window;
     window.kernel[0] = kernel;

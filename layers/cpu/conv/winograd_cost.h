@@ -36,11 +36,11 @@ struct WinogradLayer {
   double direct_cost() const;
   /// `transforms`: the share of what transforms take as a rule.
   double winograd_cost(double transforms = 1) const;
-  /// Of Winograd's kernel, in the time of the direct sums.
+  /// The estimate of Winograd's kernel, in the time of the direct sums.
   Estimate estimate() const { return {winograd_cost() / direct_cost(), {}, {}}; }
 };
 
-/// Of the direct sums' kernel in their own time: what Winograd's are compared with.
+/// The estimate of the direct sums' kernel in their own time: what Winograd's are compared with.
 inline std::optional<Estimate> direct_estimate(const NodeSpec& /*spec*/) {
   return Estimate{1, {}, {}};
 }

@@ -48,7 +48,7 @@ class WinogradTiles {
     std::int64_t size() const { return end - begin; }
   };
   Rows rows(const Band& band, int product) const;
-  /// Those of all tiles and products.
+  /// Rows of all tiles and products.
   std::int64_t plane_rows() const;
 
  private:

@@ -51,7 +51,7 @@ PIPIT_INLINE inline void power_row(const float* a, const float* b, float* y, std
 
 PIPIT_INLINE inline void map_common_power(const float* x, float exponent, float* y, const SpanRows& span) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  // Of -0 and -infinity pow() has other roots than sqrt().
+  // For -0 and -infinity pow() has other roots than sqrt().
   const auto root = [](float v) PIPIT_INLINE { return v == -kInfinity ? kInfinity : std::sqrt(v + 0.0F); };
   if (exponent == 2) return map(x, y, span, [](float v) PIPIT_INLINE { return v * v; });
   if (exponent == 3) return map(x, y, span, [](float v) PIPIT_INLINE { return v * v * v; });

@@ -27,7 +27,7 @@ AffineChannels affine_channels(const NodeSpec& batch_norm) {
 
 namespace {
 
-/// Of a convolution of one tap and one channel a group, which a batch normalization was (fold_scale_shift).
+/// Whether it is a convolution of one tap and one channel a group, which a batch normalization was (fold_scale_shift).
 bool scales_channels(const NodeSpec& conv) {
   const ConvAttributes& a = layer_as<Conv>(conv.layer).attributes();
   const Shape& x = conv.inputs[0]->shape;

@@ -22,10 +22,10 @@ AffineChannels affine_channels(const NodeSpec& batch_norm);
 
 class Epilogue {
  public:
-  /// Of nothing.
+  /// An epilogue that does nothing.
   Epilogue() = default;
-  /// Of layers that fuses() accepts, for results in rows along dimension `channel_dim` of the output. Sums and products
-  /// with constants that follow each other become one scale and shift.
+  /// The epilogue of layers that fuses() accepts, for results in rows along dimension `channel_dim` of the output. Sums
+  /// and products with constants that follow each other become one scale and shift.
   Epilogue(int channel_dim, std::span<const NodeSpec* const> layers);
 
   /// Whether the layer is an element-wise function of one floating-point tensor (Unary), of one and a constant scalar

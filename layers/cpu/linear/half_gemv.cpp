@@ -13,7 +13,8 @@ namespace pipit {
 namespace {
 
 constexpr std::int64_t kMaxRows = 16;
-// Of a panel in f32: a larger one, widened for the tile kernel, leaves the second-level cache before it is used.
+// The limit of a panel in f32: a larger one, widened for the tile kernel, leaves the second-level cache before it is
+// used.
 constexpr std::int64_t kMaxPanelBytes = 1 << 20;
 constexpr std::int64_t kMaxPanel = 64;  // outputs
 

@@ -32,7 +32,7 @@ class HalfGemv {
   std::size_t scratch_bytes() const {
     return static_cast<std::size_t>(problem_.rows * depth_) * sizeof(float);
   }
-  /// Of run(), as Kernel has them.
+  /// The work of run(), as Kernel has it.
   KernelWork work() const {
     return {problem_.rows * depth_ * panels_.padded_outputs(), Products::fp32, f32_tiles().isa};
   }

@@ -31,7 +31,7 @@ struct QuadTile {
   std::int64_t columns = 0;  ///< pixels to store
   float low = 0;             ///< bounds, in steps of y
   float high = 0;
-  /// Of y as u8. i8 is that with a zero point higher by 128, every result then xor `turned` = 0x80.
+  /// The zero point of y as u8. i8 is that with a zero point higher by 128, every result then xor `turned` = 0x80.
   int zero_point = 0;
   std::uint8_t turned = 0;
 };

@@ -96,7 +96,7 @@ class QDepthwiseQuads final : public Kernel {
   }
 
  private:
-  // Of a worker.
+  // The scratch of a worker.
   struct Scratch {
     const std::uint8_t** pixels;  // QuadTile::pixels
     std::uint8_t* edges;          // [rows of taps][left, right][channels_]

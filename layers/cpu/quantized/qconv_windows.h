@@ -28,7 +28,7 @@ class ByteResults {
   ByteResults& operator=(const ByteResults&) = delete;
 
   const QConvAttributes& attributes() const { return attributes_; }
-  /// Of the outputs; the bias is 0 where there is none.
+  /// The multipliers of the outputs; the bias is 0 where there is none.
   const std::vector<float>& multipliers() const { return multipliers_; }
   const std::vector<std::int32_t>& bias() const { return bias_; }
   /// Lets a tile finish and store its sums `offset` elements into y. Bias and multipliers remain to be given.

@@ -17,7 +17,7 @@ namespace {
 // Decoding weights costs about a quarter of eight rows' multiplications; widening a panel for the tile kernel costs
 // that much for this many rows.
 constexpr std::int64_t kMaxRows = 16;
-// Of a panel in f32. A larger one leaves the second-level cache before the next tile of pixels comes.
+// The limit of a panel in f32. A larger one leaves the second-level cache before the next tile of pixels comes.
 constexpr std::int64_t kMaxPanelBytes = 1 << 20;
 
 // The matrix product of either layer.

@@ -9,7 +9,7 @@
 // All of this is sums and multiples of integers, so it may be done modulo 2^32, however large M is: 576 = 9 * 64, and 9
 // has an inverse modulo 2^32, which leaves 64 y. Where |y| < 2^25, a shift brings y back exactly.
 //
-// Of a tile at the border only e < 4 outputs may exist along an axis. It takes F(e, 3) there, whose points are the
+// A tile at the border may have only e < 4 outputs along an axis. It takes F(e, 3) there, whose points are the
 // first e + 1 of 0, 1, -1, 2, -2 and infinity: products with the same transformed filters, but fewer.
 #pragma once
 
@@ -68,7 +68,7 @@ struct ByteWinograd {
   void (*output)(const std::byte* m, std::int64_t plane, const ByteOutput& output);
 };
 
-/// Those of single instruction sets.
+/// The transforms of single instruction sets.
 extern const ByteWinograd byte_winograd_avx2, byte_winograd_avx512vnni;
 /// Null for the baseline; with it come s16_tiles().
 const ByteWinograd* byte_winograd(Isa isa = chosen_isa());

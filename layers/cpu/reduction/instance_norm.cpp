@@ -88,7 +88,7 @@ Scaling scaling_of(const Together& m, float origin, float epsilon, float scale, 
 
 // ---- planes: those of a group follow each other
 
-// Of x as rows of kLanes columns.
+// The moments of x as rows of kLanes columns.
 Together moments_of(const float* x, std::int64_t count) {
   constexpr std::int64_t kRows = 256;
   float moments[3][kLanes];
@@ -173,7 +173,7 @@ class InstanceNormRows final : public Kernel {
         chunk_rows_(std::max(kFewRows, rows_per_chunk(channels_))),
         chunks_(ceil_div(positions_, chunk_rows_)),
         epilogue_(1, spec.fusion.followers) {}
-  // Of every image origins, factors and shifts, and of each of its chunks the moments.
+  // Origins, factors and shifts of every image, and the moments of each of its chunks.
   std::size_t scratch_bytes() const override {
     return static_cast<std::size_t>(images_ * image_floats()) * sizeof(float);
   }

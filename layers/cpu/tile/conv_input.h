@@ -108,7 +108,7 @@ class ConvInput {
   // The copy: every gather-th input position; where the kernel has one tap it leaves out what the stride skips.
   std::int64_t gather_h_ = 1, gather_w_ = 1;
   std::int64_t columns_ = 0;
-  // Of what the tiles read.
+  // Strides of what the tiles read.
   std::int64_t stride_h_, stride_w_;
   std::int64_t column_pitch_, row_pitch_, plane_pitch_, image_pitch_;
   std::int64_t tap_pitch_;  // from slice tap to slice tap

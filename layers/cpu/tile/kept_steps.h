@@ -16,7 +16,7 @@ class KeptSteps {
  public:
   /// All of them, in runs of `run` neighbours, which divides panels.steps.
   KeptSteps(const TilePanels& panels, std::int64_t groups, std::int64_t run);
-  /// Of each panel the runs with a mark. `marks` [panel][panels.steps]: not 0 where a step has a weight.
+  /// Keeps the runs with a mark of each panel. `marks` [panel][panels.steps]: not 0 where a step has a weight.
   KeptSteps(const TilePanels& panels, std::int64_t groups, std::int64_t run,
             std::span<const std::uint8_t> marks);
   /// Picked steps (picked_steps.h): of each panel their blocks, which may be named more than once.
@@ -41,7 +41,7 @@ class KeptSteps {
 
   /// Runs of a panel, in the mean.
   double mean_runs() const;
-  /// Of all multiply-accumulates the share that is left.
+  /// The share of all multiply-accumulates that is left.
   double share() const { return share_; }
 
  private:

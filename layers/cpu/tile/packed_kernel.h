@@ -33,7 +33,7 @@ struct PackedCall {
   TileCall finish;
 };
 
-/// Of one instruction set; lanes and panels are those of its f32 tile kernels.
+/// The kernels of one instruction set; lanes and panels are those of its f32 tile kernels.
 struct PackedKernels {
   using Multiply = void (*)(const PackedCall& call);
   using Widen = void (*)(const PackedCall& call, float* to);

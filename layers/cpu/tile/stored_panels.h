@@ -22,7 +22,7 @@ class StoredPanels {
   virtual void widen(std::int64_t panel, std::byte* to) const = 0;
   /// Where a panel is kept, to be fetched into a cache.
   virtual std::span<const std::byte> kept(std::int64_t panel) const = 0;
-  /// Of all of them, as they are kept.
+  /// Bytes of all panels, as they are kept.
   virtual std::size_t bytes() const = 0;
 };
 

@@ -70,7 +70,7 @@ class TileConvolution {
   TileConvolution(const Geometry& geometry, ByteArithmetic arithmetic, const std::int8_t* weights,
                   int threads);
 
-  /// Of the multiply-accumulates of the layer the share that a convolution with these weights is left with.
+  /// The share of the layer's multiply-accumulates that a convolution with these weights is left with.
   static double kept_share(const Geometry& geometry, const float* weights);
   static double kept_share(const Geometry& geometry, const WeightView& weights);
   /// The steps that it would be left with, in INT8 with their tiles.
@@ -78,7 +78,7 @@ class TileConvolution {
   static KeptSteps kept_steps(const Geometry& geometry, const float* weights);
   static KeptSteps kept_steps(const Geometry& geometry, const WeightView& weights);
   double kept_share() const { return kept_.share(); }
-  /// Of run(), as Kernel has them.
+  /// The work of run(), as Kernel has it.
   KernelWork work() const;
   std::size_t packed_bytes() const { return weights_->bytes(); }
 

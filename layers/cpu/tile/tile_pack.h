@@ -39,9 +39,9 @@ struct TilePanels {
   /// Where panel p starts, in bytes; a multiple of 64 where lanes * 4 is.
   std::int64_t offset(std::int64_t p) const { return p * panel * steps * 4; }
   std::int64_t panel_bytes(std::int64_t p) const { return step_bytes(p) * steps; }
-  /// Of one step of panel p.
+  /// Bytes of one step of panel p.
   std::int64_t step_bytes(std::int64_t p) const { return (columns(p) + lanes - 1) / lanes * lanes * 4; }
-  /// Of all panels.
+  /// Bytes of all panels.
   std::int64_t bytes() const { return padded_outputs() * steps * 4; }
   /// With those that fill up the last vector.
   std::int64_t padded_outputs() const { return (outputs + lanes - 1) / lanes * lanes; }

@@ -58,13 +58,13 @@ class TileSchedule {
   ImageBand band(std::int64_t index) const;
   std::int64_t first_pixel(const ImageBand& b) const { return (b.image * height_ + b.row) * width_; }
   std::int64_t pixels(const ImageBand& b) const { return b.images * b.rows * width_; }
-  /// Of the largest band.
+  /// Pixels of the largest band.
   std::int64_t most_pixels() const { return band_images_ * band_rows_ * width_; }
-  /// Of a band of `tiles` tiles: how many tasks share a panel where panels are shared out.
+  /// For a band of `tiles` tiles: how many tasks share a panel where panels are shared out.
   std::int64_t splits(std::int64_t tiles) const { return splits_ < tiles ? splits_ : tiles; }
   /// What a worker may want to keep in its second-level cache.
   std::int64_t cache_bytes() const { return cache_bytes_; }
-  /// Of the copy of a band's input; 0: none is made.
+  /// Bytes of the copy of a band's input; 0: none is made.
   std::int64_t copy_bytes() const { return copy_bytes_; }
 
  private:

@@ -15,7 +15,7 @@ constexpr std::int64_t kBlock = 8;  // vectors at a time
 // The C library writes past the caches only what is larger than they are.
 constexpr std::size_t kPastCaches = std::size_t{16} << 20;
 
-// Of all operands of a loop together, between two looks at the clock: some milliseconds.
+// Bytes of all operands of a loop together, between two looks at the clock: some milliseconds.
 constexpr std::size_t kSlice = std::size_t{24} << 20;
 
 // Before the compiler forgets what memory holds: no loop becomes a call, and none is left out.

@@ -55,7 +55,7 @@ __attribute__((target("avx512f"))) void quantize_avx512(const float* x, float sc
     const auto lanes = static_cast<__mmask16>(count - i >= 16 ? 0xFFFF : (1 << (count - i)) - 1);
     const __m512 value = _mm512_maskz_loadu_ps(lanes, x + i);
     const __m512 near = _mm512_fmadd_ps(value, inverse, _mm512_mul_ps(value, rest));
-    // Of NaN the second operand.
+    // For NaN the result is the second operand.
     const __m512 inside = _mm512_maskz_min_ps(0xFFFF, _mm512_maskz_max_ps(0xFFFF, near, low), high);
     const __m512 quotient = _mm512_fmadd_ps(_mm512_fnmadd_ps(inside, divisor, value), inverse, inside);
     const __m512 bounded = _mm512_maskz_min_ps(0xFFFF, _mm512_maskz_max_ps(0xFFFF, quotient, low), high);

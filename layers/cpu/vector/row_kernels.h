@@ -220,7 +220,7 @@ struct RowKernels {
   PoolKernels<Half> pools_f16;
 };
 
-/// Those of the instruction set that PIPIT_ISA names, or of the best that this CPU has.
+/// The kernels of the instruction set that PIPIT_ISA names, or of the best that this CPU has.
 const RowKernels& row_kernels();
 
 }  // namespace pipit

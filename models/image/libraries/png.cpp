@@ -58,7 +58,7 @@ class Png {
       std::memcpy(to, self.source_.bytes.data() + self.at_, count);
       self.at_ += count;
     });
-    // Of the other chunks only the checksum is looked at, so none can ask for memory.
+    // Only the checksum of other chunks is checked, so none can ask for memory.
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // check_dimensions() has the limits
     png_read_info(png_, info_);

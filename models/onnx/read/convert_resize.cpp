@@ -123,7 +123,7 @@ std::vector<ValueId> convert_resize(NodeContext& node) {
   AttributeReader& given = node.attributes();
   if (given.flag("antialias", false)) fail_unsupported("antialiasing");
   if (given.flag("exclude_outside", false)) fail_unsupported("attribute 'exclude_outside' = 1");
-  // Of the cubic mode and of tf_crop_and_resize, which are refused.
+  // Attributes of the cubic mode and of tf_crop_and_resize, which are refused.
   given.ignore({"cubic_coeff_a", "extrapolation_value"});
   ResizeAttributes attributes;
   attributes.mode = read_mode(node);

@@ -12,8 +12,8 @@ namespace pipit::onnx {
 AxisQuantization read_quantization(NodeContext& node, int scale, int zero_point, DType absent,
                                    const Shape& shape, std::int64_t axis = 0);
 
-/// Of a bias (i32) in units of the products of `weights` and an input with scale `factor`. Throws UnsupportedError
-/// where such a product is no positive number of 32 bits.
+/// The quantization of a bias (i32) in units of the products of `weights` and an input with scale `factor`. Throws
+/// UnsupportedError where such a product is no positive number of 32 bits.
 AxisQuantization bias_quantization(AxisQuantization weights, float factor);
 
 /// Adds Dequantize or DequantizeAxis. Throws UnsupportedError on a denormal scale, unless the integers are constant.
