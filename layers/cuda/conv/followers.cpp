@@ -56,7 +56,7 @@ std::optional<HalfFunction> half_function_of(const NodeSpec& unary) {
 }
 
 HalfFunction follower_function(const NodeSpec& spec) {
-  // An average may follow as well (conv_average.h).
+  // An average may follow as well (followers.h).
   if (spec.fusion.followers.empty() || spec.fusion.followers[0]->layer.type() != Unary::kType) return {};
   return half_function_of(*spec.fusion.followers[0]).value();
 }
@@ -68,7 +68,7 @@ bool fuses_table(const NodeSpec& spec, const NodeSpec& next) {
 }
 
 std::optional<ByteTable> follower_table(const NodeSpec& spec) {
-  // An average may follow in its place (conv_average.h).
+  // An average may follow instead of it (followers.h).
   if (spec.fusion.followers.empty() || spec.fusion.followers[0]->layer.type() != QUnary::kType)
     return std::nullopt;
   return unary_table(layer_as<QUnary>(spec.fusion.followers[0]->layer).attributes());

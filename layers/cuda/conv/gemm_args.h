@@ -1,6 +1,5 @@
-// What the implicit-GEMM candidates (conv_implicit_gemm.cpp, qconv_implicit_gemm.cpp) ask of their kernels
-// (conv_implicit_gemm.cu, qconv_implicit_gemm.cu). nvcc does not get the host code to see: it cannot compile its format
-// strings.
+// What the implicit-GEMM candidates ask of their kernels (implicit_gemm/half.cu, implicit_gemm/int8.cu). nvcc does not
+// see the host code: it cannot compile its format strings.
 #pragma once
 
 #include <cuda_runtime_api.h>

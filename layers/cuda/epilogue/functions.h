@@ -1,5 +1,5 @@
-// The element-wise function that an fp16 convolution computes of its results, as its kernels get it. nvcc does not get
-// the host code to see that decides about it (half_follower.h).
+// The element-wise function that an fp16 convolution computes of its results, as its kernels get it. nvcc does not see
+// the host code that decides about it (conv/followers.h).
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // The kernel of a basic residual block: a block of threads keeps the weights of both 3x3 convolutions in shared memory
 // and computes a range of positions, of which nothing but x and y passes through memory. Groups of four warps take
-// turns at iterations (basic_block_plan.h); a thread of its own has the copy engine bring weights, and x tile by tile.
+// turns at iterations (plan.h); a thread of its own has the copy engine bring weights, and x tile by tile.
 //
 // Both convolutions read their left operands from rings of tiles, each lane its own pixel, or zeros beyond the image's
 // edge: the head from that of x, the tail from that of the head's outputs.

@@ -33,8 +33,8 @@ __device__ __forceinline__ std::uint32_t swizzled(std::uint32_t address) {
 
 namespace pipit::cuda::units {
 
-// From sums to outputs of a unit: a lane has 16 sums of each of two rows. fp16 as in
-// conv_gemm_epilogue.cuh, INT8 as layers/ops/quantization.h specifies it, every operation rounded to f32.
+// From sums to outputs of a unit: a lane has 16 sums of each of two rows. fp16 as in gemm_epilogue.cuh,
+// INT8 as layers/ops/quantization.h specifies it, every operation rounded to f32.
 
 /// Sums of 64 rows and a unit, by four warps.
 template <typename Sum>

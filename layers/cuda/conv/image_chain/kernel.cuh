@@ -137,7 +137,7 @@ __device__ __forceinline__ void bring_constants(const ImageChainArgs& p, const P
 
 namespace pipit::cuda {
 
-// The kernel of residual blocks whose values stay in the shared memory of a cluster (image_chain_plan.h). Four groups
+// The kernel of residual blocks whose values stay in the shared memory of a cluster (plan.h). Four groups
 // of four warps multiply, one thread has the copy engine bring this rank's share of the weights to all ranks.
 
 namespace image_chain {

@@ -1,4 +1,4 @@
-// The kernel of two 1x1 convolutions whose results are added (projected_sum_plan.h): neither is in memory. A thread has
+// The kernel of two 1x1 convolutions whose results are added (plan.h): neither is in memory. A thread has
 // the copy engine bring what is multiplied, each group of four warps computes a tile of its own.
 #pragma once
 

@@ -91,7 +91,7 @@ namespace pipit::cuda {
 
 // The kernel of a residual block: a block of threads keeps the weights of all its convolutions in
 // shared memory and computes a range of positions, of which nothing but x and y passes through memory. Groups of four
-// warps take turns at iterations (resident_block_plan.h); a thread of its own has the copy engine bring weights, and x
+// warps take turns at iterations (plan.h); a thread of its own has the copy engine bring weights, and x
 // in chunks of 128 bytes of a position.
 //
 // The head multiplies x from shared memory and puts its outputs into a ring there. The window's left operands are read

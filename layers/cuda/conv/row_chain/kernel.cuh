@@ -166,7 +166,7 @@ __device__ __forceinline__ void multiplying_warps_meet() {
 
 namespace pipit::cuda::row_chain {
 
-// From sums to outputs in row_chain: fp16 as in conv_gemm_epilogue.cuh, INT8 as layers/ops/quantization.h specifies it,
+// From sums to outputs in row_chain: fp16 as in gemm_epilogue.cuh, INT8 as layers/ops/quantization.h specifies it,
 // every operation rounded to f32.
 
 /// What 4 * Vecs neighbouring outputs of a pixel need beside their sums, and how they are stored.

@@ -1,4 +1,4 @@
-// The kernel of a residual block of 128 channels inside, in INT8 (streamed_block_plan.h): of what it computes nothing
+// The kernel of a residual block of 128 channels inside, in INT8 (plan.h): of what it computes nothing
 // but y passes through memory. Four groups of four warps multiply the same stages of weights, each for a tile of its
 // own; two threads have the copy engine bring weights and x.
 #pragma once
