@@ -1,5 +1,4 @@
-// What the implicit-GEMM candidates (conv_implicit_gemm.cpp, qconv_implicit_gemm.cpp) ask of their kernels
-// (conv_implicit_gemm.cu, qconv_implicit_gemm.cu). nvcc does not get the host code to see: it cannot compile its format
+// What the implicit-GEMM candidates ask of their kernels. Kept apart from host code, because nvcc cannot compile format
 // strings.
 #pragma once
 

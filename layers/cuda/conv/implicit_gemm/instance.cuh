@@ -40,7 +40,7 @@ ConvGemmInstance instance() {
 /// null when there is no such kernel.
 const ConvGemmInstance* average_instance(const ConvTile& tile, bool int8, bool unstored);
 
-/// INT8, of ConvShape::unstored (qconv_implicit_gemm_ends.cu); null when there is no such kernel.
+/// INT8, of ConvShape::unstored (int8_unstored.cu); null when there is no such kernel.
 const ConvGemmInstance* unstored_instance(const ConvTile& tile, const ConvGemmArgs& args);
 
 /// Lets the kernel use its shared memory. cudaErrorInvalidValue for null.

@@ -1,5 +1,5 @@
 // The kernel of 1x1 convolutions of few channels, and of small windows of the user's image, in INT8
-// (qconv_narrow_plan.h).
+// (plan.h).
 #pragma once
 
 #include <cstdint>

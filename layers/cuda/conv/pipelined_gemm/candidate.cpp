@@ -1,4 +1,4 @@
-// Candidate "pipelined_gemm" of QConv: INT8 convolutions of many positions on Hopper (qconv_pipelined.cu).
+// Candidate "pipelined_gemm" of QConv: INT8 convolutions of many positions on Hopper.
 #include <fmt/format.h>
 
 #include <array>

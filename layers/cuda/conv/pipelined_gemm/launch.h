@@ -1,4 +1,4 @@
-// What the candidate "pipelined_gemm" (qconv_pipelined.cpp) asks of its kernels (qconv_pipelined.cu).
+// What the candidate "pipelined_gemm" asks of its kernels.
 #pragma once
 
 #include <cuda.h>

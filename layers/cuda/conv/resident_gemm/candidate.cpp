@@ -243,7 +243,7 @@ CUtensorMap ResidentProblem::x_map(const void* x) const {
 namespace pipit {
 
 // Candidate "resident_gemm" of Conv: fp16 convolutions on Hopper whose weights fit into shared memory
-// (conv_resident.cu).
+// (half.cu).
 
 namespace {
 
@@ -332,7 +332,7 @@ void register_cuda_conv_resident(Registry& registry) {
 }
 
 // Candidate "resident_gemm" of QConv: INT8 convolutions on Hopper whose weights fit into shared memory
-// (qconv_resident.cu).
+// (int8.cu).
 
 namespace {
 

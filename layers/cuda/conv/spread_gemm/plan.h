@@ -90,8 +90,7 @@ std::vector<SpreadPlan> spread_plans(const ConvShape& shape, int processors);
 std::vector<std::byte> pack_spread(const ConvShape& shape, const SpreadPlan& plan, int element_bytes,
                                    const std::byte* weights);
 
-// What the candidates "spread_gemm" (conv_spread.cpp, qconv_spread.cpp) ask of their kernels (conv_spread.cu,
-// qconv_spread.cu).
+// What the candidates ask of their kernels (launch.cu).
 
 struct SpreadArgs {
   ConvGemmArgs conv;  ///< weights: pack_spread; of its depth nothing counts

@@ -135,7 +135,7 @@ std::vector<T> in_stem_order(const StemArgs& args, std::vector<T> values) {
   return packed;
 }
 
-// What the candidates "stem" (conv_stem.cpp, qconv_stem.cpp) ask of their kernels (conv_stem.cu, qconv_stem.cu).
+// What the candidates ask of their kernels (half.cu, int8.cu).
 
 /// Blocks of the kernel that the current GPU runs at once, and whether its launches may overlap; allows it its shared
 /// memory.
