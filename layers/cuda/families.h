@@ -35,7 +35,6 @@ void register_cuda_conv_implicit_gemm(Registry& registry);
 void register_cuda_conv_direct(Registry& registry);
 void register_cuda_resident_block(Registry& registry);  // Conv and QConv; in front of row_chain
 void register_cuda_basic_block(Registry& registry);     // Conv and QConv; in front of row_chain
-void register_cuda_image_chain(Registry& registry);     // QConv; in front of row_chain
 void register_cuda_streamed_block(Registry& registry);  // Conv and QConv; in front of row_chain
 void register_cuda_projected_sum(Registry& registry);   // Conv and QConv; in front of row_chain
 void register_cuda_pooled_stem(Registry& registry);     // Conv and QConv; no single node

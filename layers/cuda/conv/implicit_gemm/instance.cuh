@@ -36,7 +36,7 @@ ConvGemmInstance instance() {
           reinterpret_cast<const void*>(&conv_gemm<T, Listed, Epilogue<T>>)};
 }
 
-/// The kernel of this tile that averages what it computes (conv_gemm_average.cu), and copies eight units of x at once;
+/// The kernel of this tile that averages what it computes (average.cu), and copies eight units of x at once;
 /// null when there is no such kernel.
 const ConvGemmInstance* average_instance(const ConvTile& tile, bool int8, bool unstored);
 
