@@ -1,7 +1,7 @@
 #include "sparsity/linear_algebra.h"
 
 #include "engine/platform/isa.h"
-#include "sparsity/linear_algebra.inc"
+#include "sparsity/linear_algebra_kernel.h"
 #include "sparsity/linear_algebra_avx2.h"
 
 namespace pipit {
