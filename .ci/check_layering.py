@@ -96,7 +96,7 @@ add_kernels("cuda", {
 })
 PRIVATE = {"layers/cpu", "layers/cuda", "layers/reference"}
 SHARED_TYPES = {"pipit/error.h", "pipit/scores.h", "pipit/types.h"}
-CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh", ".inc"}
+CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh"}
 SOURCES = {".cpp", ".cc", ".cu"}
 TEXT = CXX | {".py", ".sh", ".cmake", ".in", ".md", ".json", ".txt", ".proto"}
 LONG, TOO_LONG = 500, 700
