@@ -102,7 +102,7 @@ add_kernels("cuda", {f"conv/{kernel}": "conv/resident_block conv/spread_gemm con
                                    "squeeze_excite streamed_block".split()})
 PRIVATE = {"layers/cpu", "layers/cuda", "layers/reference"}
 SHARED_TYPES = {"pipit/error.h", "pipit/scores.h", "pipit/types.h"}
-CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh", ".inc"}
+CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh"}
 SOURCES = {".cpp", ".cc", ".cu"}
 TEXT = CXX | {".py", ".sh", ".cmake", ".in", ".md", ".json", ".txt", ".proto"}
 LONG, TOO_LONG = 500, 700

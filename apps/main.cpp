@@ -52,11 +52,10 @@ int flushed(int code) {
   return report("could not write to stdout", kExitRuntime);
 }
 
-std::string not_taken(const CLI::App& command, const std::string& name,
-                      const std::vector<std::string>& extra) {
+std::string not_taken(const CLI::App& command, const std::vector<std::string>& extra) {
   const auto option =
       std::ranges::find_if(extra, [](const std::string& word) { return word.starts_with('-'); });
-  if (option == extra.end()) return fmt::format("pipit{} has no place for '{}'", name, extra[0]);
+  if (option == extra.end()) return fmt::format("unexpected argument '{}'", extra[0]);
   std::vector<std::string> options;
   for (const CLI::Option* known : command.get_options()) {
     for (const std::string& long_name : known->get_lnames()) options.push_back("--" + long_name);
@@ -67,8 +66,7 @@ std::string not_taken(const CLI::App& command, const std::string& name,
   const bool known_elsewhere = std::ranges::any_of(declared(*whole).all(), [&](const DeclaredCommand* other) {
     return std::ranges::find(other->options, *option, &DeclaredOption::name) != other->options.end();
   });
-  return fmt::format("pipit{} takes no {}{}", name, *option,
-                     known_elsewhere ? "" : near_names(*option, options));
+  return fmt::format("unknown option {}{}", *option, known_elsewhere ? "" : near_names(*option, options));
 }
 
 std::string usage_of(const CLI::App& command, const std::string& name) {
@@ -99,7 +97,7 @@ int exit_of(const CLI::App& app, const CLI::ParseError& error) {
     return flushed(kExitOk);
   }
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) && !extra.empty())
-    return report(fmt::format("{}; see pipit{} --help", not_taken(*command, name, extra), name), kExitUsage);
+    return report(fmt::format("{}; see pipit{} --help", not_taken(*command, extra), name), kExitUsage);
   // What is required and missing is seen best in its place.
   const std::string usage = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError)
                                 ? fmt::format(": {}", usage_of(*command, name))

@@ -85,7 +85,7 @@ std::string resolve(const std::string& name, const std::vector<std::string>& nod
   }
   if (!is_word(name)) fail("keep: the model has no node '{}'{}", name, near_names(name, nodes));
   std::string layer = layer_of(name, graph);
-  if (layer.empty()) fail("keep: there is no {} layer: the model has none that could compute in INT8", name);
+  if (layer.empty()) fail("keep {}: the model has no layer that could compute in INT8", name);
   return layer;
 }
 

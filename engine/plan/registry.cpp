@@ -2,28 +2,6 @@
 
 namespace pipit {
 
-std::string_view device_name(DeviceKind device) {
-  return device == DeviceKind::cpu ? "cpu" : "cuda";
-}
-
-std::string_view precision_name(Precision precision) {
-  switch (precision) {
-    case Precision::fp32:
-      return "fp32";
-    case Precision::fp16:
-      return "fp16";
-    case Precision::int8:
-      return "int8";
-    case Precision::int8_dynamic:
-      return "int8-dynamic";
-    case Precision::w8:
-      return "w8";
-    case Precision::w4:
-      return "w4";
-  }
-  return "?";
-}
-
 void Registry::add(std::string_view layer_type, DeviceKind device, Candidate candidate) {
   auto& list = candidates_[{std::string(layer_type), device}];
   for (const Candidate& other : list) {

@@ -24,8 +24,8 @@ namespace pipit {
 namespace {
 
 constexpr std::int64_t kMultiple = 8;
-constexpr std::int64_t kFew = 16;              // kernels of few channels take every number of them
-constexpr std::int64_t kMaxProducts = 60'000;  // of an INT8 sum, far enough from what QConv refuses
+constexpr std::int64_t kFew = 16;                     // kernels of few channels take every number of them
+constexpr std::int64_t kMaxWidenedProducts = 60'000;  // of an INT8 sum, far enough from what QConv refuses
 
 // Sets of values that have the same channels, as the layers between them keep them.
 class Families {
@@ -191,7 +191,7 @@ class WidenPass {
     if (residual != kNoValue) families_.join(y, residual);
     // INT8 sums of more products may wrap around.
     if (!depthwise && layer_if<QConv>(node) != nullptr &&
-        shape(node.inputs[1]).elements() > kMaxProducts * shape(y)[1])
+        shape(node.inputs[1]).elements() > kMaxWidenedProducts * shape(y)[1])
       families_.fix(x);
     families_.read(x);
     families_.write(y);

@@ -419,7 +419,7 @@ class Calibrate(CommandTest):
         refused(MODEL, "images", "--method", "magic", code=USAGE, words=["--method"])
         refused(MODEL, "images", "--percentile", 101, code=USAGE, words=["--percentile"])
         refused(MODEL, "images", "--percentile", 99.9, code=USAGE, words=["--percentile", "--method percentile"])
-        refused(MODEL, "images", "--plan", "plan.json", code=USAGE, words=["takes no --plan;"])
+        refused(MODEL, "images", "--plan", "plan.json", code=USAGE, words=["unknown option --plan;"])
         refused("--merge", "missing.json", code=USAGE, words=["missing.json"])
         done = self.pipit("calibrate", MODEL, "images", "--export", "ncnn", "--output", "x.ncnn-table", code=USAGE)
         self.assert_one_line_error(done, "--export")

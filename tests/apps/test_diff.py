@@ -109,7 +109,7 @@ class Diff(CommandTest):
 
         refused(MODEL, "images", code=USAGE, words=["--plan"])
         refused(MODEL, "nowhere", "--plan", "plan.json", code=RUNTIME, words=["nowhere"])
-        refused(MODEL, "images", "--plan", "plan.json", "--precision", "fp16", code=USAGE, words=["takes no --precision;"])
+        refused(MODEL, "images", "--plan", "plan.json", "--precision", "fp16", code=USAGE, words=["unknown option --precision;"])
         refused("resnet18", "images", "--plan", "plan.json", "--resize", 224, "--crop", 224, code=RUNTIME,
                 words=["another model"])
         if not self.has_gpu():

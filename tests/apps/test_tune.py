@@ -147,7 +147,7 @@ class Tune(CommandTest):
         refused(MODEL, "images", "--max-drop", 1, "--device", "gpu", code=USAGE, words=["--device"])
         for confidence in (20, "nan"):
             refused(MODEL, "images", "--max-drop", 1, "--confidence", confidence, code=USAGE, words=["--confidence"])
-        refused(MODEL, "images", "--max-drop", 1, "--precision", "fp16", code=USAGE, words=["takes no --precision;"])
+        refused(MODEL, "images", "--max-drop", 1, "--precision", "fp16", code=USAGE, words=["unknown option --precision;"])
         refused(MODEL, "nowhere", "--max-drop", 1, code=RUNTIME, words=["nowhere"])
         for i in range(3):
             self.write_bmp(f"plain/{i}.bmp", (1, 2, 3))
