@@ -10,6 +10,7 @@
 #     root            a checkout, as root
 #     user            a checkout, as an ordinary user with sudo
 #     archive         as root, from the files alone: no .git, HOME not set, umask 077, no /dev/shm
+#     image           the lines of the Dockerfile, in roots instead of images; then the command of the last one runs
 #
 # Packages come from where this machine's apt gets them, with its proxy and certificates. What is mounted is so in a
 # namespace of its own, which ends with each command. Prints a verdict with times for each; exits 1 when one fails.
@@ -31,13 +32,13 @@ while [ $# -gt 0 ]; do
       [ $# -ge 2 ] || die "$1 needs a value"
       if [ "$1" = --root ]; then base=$2; else commands=("$2"); fi
       shift ;;
-    root | user | archive) parts+=("$1") ;;
+    root | user | archive | image) parts+=("$1") ;;
     *) die "'$1' is neither an option nor a part; see .ci/bare.sh --help" ;;
   esac
   shift
 done
 [[ ${commands[0]} =~ ^(demo|tests)$ ]] || die "--command '${commands[0]}': demo or tests"
-[ ${#parts[@]} -gt 0 ] || parts=(root user archive)
+[ ${#parts[@]} -gt 0 ] || parts=(root user archive image)
 [ "$(id -u)" -eq 0 ] || die "needs root: debootstrap and chroot do"
 for needed in debootstrap unshare git; do
   command -v "$needed" >/dev/null || die "'$needed' is missing; apt-get install debootstrap util-linux git"
@@ -153,8 +154,61 @@ run_part() {
   [ "$keep" = yes ] || rm -rf --one-file-system "$folder"
 }
 
+# copy_into FOLDER SOURCE TARGET [STAGE]: what COPY does, from this tree or from the root of a stage.
+copy_into() {
+  local folder=$1 source=$2 target=$3 from=$tree
+  [ $# -lt 4 ] || from=$base/image-$4
+  if [ "$source" = . ]; then
+    copy_tree "$folder$target" no
+  else
+    mkdir -p "$(dirname "$folder$target")" && cp -a "$from/${source#/}" "$folder$target"
+  fi
+}
+
+# The stages of the Dockerfile, in its order; sets `last` to the root of the last one.
+build_image() {
+  local instruction rest folder='' place=/ words
+  while read -r instruction rest; do
+    read -ra words <<<"$rest"
+    case $instruction in
+      '' | '#'*) continue ;;
+      FROM)
+        place=/ folder=$base/image-${words[2]-last}
+        rm -rf --one-file-system "$folder"
+        case ${words[0]} in
+          debian:12 | debian:12-slim) cp -a "$base/base" "$folder" ;;
+          *) cp -a "$base/image-${words[0]}" "$folder" ;;
+        esac ;;
+      COPY)
+        case ${words[0]} in
+          --from=*) copy_into "$folder" "${words[1]}" "${words[2]}" "${words[0]#--from=}" || return 1 ;;
+          *) copy_into "$folder" "${words[0]}" "${words[1]}" || return 1 ;;
+        esac ;;
+      WORKDIR) place=${words[0]} ;;
+      RUN) enter "$folder" root 022 /root yes sh -euc "cd $place; $rest" || { echo "failed: RUN $rest" && return 1; } ;;
+      ENTRYPOINT) last=$folder ;;
+      *) echo "the Dockerfile has $instruction, which bare.sh does not know" && return 1 ;;
+    esac
+  done < <(sed -e ':next' -e '/\\$/{N;s/\\\n *//;b next' -e '}' "$tree/Dockerfile")
+}
+
+run_image() {
+  local last='' verdict=passed log=$base/image.log
+  echo "bare.sh: image: the Dockerfile (output in $log)" >&2
+  TIMEFORMAT='%0R s, %0U + %0S s of CPU'
+  if ! { time build_image >"$log" 2>&1; } 2>"$base/times" || [ -z "$last" ] ||
+    ! enter "$last" root 022 /root yes pipit inspect resnet20-cifar10 >>"$log" 2>&1; then
+    verdict=FAILED failed=1
+    tail -n 60 "$log" >&2
+  fi
+  printf '%-8s %-6s %s   %s\n' image '' "$verdict" "$(cat "$base/times")"
+  [ "$keep" = yes ] || rm -rf --one-file-system "$base"/image-*
+}
+
 [ -e "$base/base/made" ] || make_base
-for part in "${parts[@]}"; do run_part "$part"; done
+for part in "${parts[@]}"; do
+  if [ "$part" = image ]; then run_image; else run_part "$part"; fi
+done
 if [ "$failed" -ne 0 ]; then
   keep=yes
   echo "bare.sh: what failed is in $base" >&2

@@ -98,11 +98,11 @@ add_kernels("cuda", {f"conv/{kernel}": "conv epilogue libraries device cost"
                      for kernel in "depthwise direct implicit_gemm library narrow_gemm pipelined_gemm resident_gemm "
                                    "spread_gemm stem".split()})
 add_kernels("cuda", {f"conv/{kernel}": "conv/resident_block conv/spread_gemm conv/chain conv epilogue device cost"
-                     for kernel in "basic_block image_chain pooled_stem projected_sum resident_block row_chain "
+                     for kernel in "basic_block pooled_stem projected_sum resident_block row_chain "
                                    "squeeze_excite streamed_block".split()})
 PRIVATE = {"layers/cpu", "layers/cuda", "layers/reference"}
 SHARED_TYPES = {"pipit/error.h", "pipit/scores.h", "pipit/types.h"}
-CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh", ".inc"}
+CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh"}
 SOURCES = {".cpp", ".cc", ".cu"}
 TEXT = CXX | {".py", ".sh", ".cmake", ".in", ".md", ".json", ".txt", ".proto"}
 LONG, TOO_LONG = 500, 700

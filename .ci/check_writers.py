@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-SUFFIXES = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh", ".inc"}
+SUFFIXES = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh"}
 FILES = r"(?:std::filesystem::|std::experimental::filesystem::|filesystem::|fs::)"
 WRITES = {
     "stream": r"\b(?:basic_|w)?(?:of|f)stream\b|\b(?:basic_|w)?filebuf\b",

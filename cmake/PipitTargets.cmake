@@ -12,7 +12,7 @@ target_compile_features(pipit_flags INTERFACE cxx_std_20)
 # -fno-trapping-math: nobody reads the flags of floating-point exceptions, so GCC may compute both sides of a choice,
 # without which it vectorizes no loop that bounds its argument, as exp does; results are unchanged. Clang's default.
 # -ffp-contract=off: the same source gives the same bits whatever ISA a function is compiled for;
-# kernels that want FMA say so with intrinsics or through Eigen.
+# kernels that want FMA say so with intrinsics.
 target_compile_options(pipit_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor
                                              -Wold-style-cast
                                              -Wno-missing-field-initializers -fno-math-errno -fno-trapping-math

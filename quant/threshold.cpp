@@ -145,13 +145,13 @@ class Noise {
   double first_;  // the mean square of the values in the first bin
 };
 
-struct Candidate {
+struct CandidateThreshold {
   double threshold = 0;
   double noise = 0;
 };
 
-Candidate least_noise(const Noise& noise, double largest) {
-  Candidate best{largest, noise.at(largest)};
+CandidateThreshold least_noise(const Noise& noise, double largest) {
+  CandidateThreshold best{largest, noise.at(largest)};
   const auto take = [&](double threshold) {
     const double sum = noise.at(threshold);
     if (sum < best.noise) best = {threshold, sum};
@@ -169,7 +169,7 @@ Candidate least_noise(const Noise& noise, double largest) {
 // The threshold between a method's and the one of least noise, as near to the method's as keeps within kMaxLossDb.
 // That holds without the first bin as well: its values are known least exactly, and where nearly all lie in it a
 // guess that is too large would hide what is clipped.
-double bounded(const Noise& noise, double own, const Candidate& best) {
+double bounded(const Noise& noise, double own, const CandidateThreshold& best) {
   const double loss = std::pow(10, kMaxLossDb / 10), enough = noise.signal() * kEnough;
   const double most = std::max(best.noise * loss, enough);
   const double most_behind = std::max(noise.at(best.threshold, 1) * loss, enough);
@@ -219,7 +219,7 @@ Threshold find_threshold(const Histogram& histogram, const ThresholdOptions& opt
   if (largest == 0) return {};
   const std::vector<std::uint64_t> bins = histogram.magnitudes();
   const Noise noise(bins, histogram.width());
-  const Candidate best = least_noise(noise, largest);
+  const CandidateThreshold best = least_noise(noise, largest);
   const double own = std::min(methods_own(histogram, bins, options, best.threshold), largest);
   const double threshold = bounded(noise, own, best);
   return {threshold, threshold != own};

@@ -1,8 +1,8 @@
 #include "sparsity/linear_algebra.h"
 
 #include "engine/platform/isa.h"
-#include "sparsity/linear_algebra.inc"
 #include "sparsity/linear_algebra_avx2.h"
+#include "sparsity/linear_algebra_kernel.h"
 
 namespace pipit {
 

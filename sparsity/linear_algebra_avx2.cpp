@@ -2,7 +2,7 @@
 #include "sparsity/linear_algebra_avx2.h"
 
 #if PIPIT_ISA_X86
-#include "sparsity/linear_algebra.inc"
+#include "sparsity/linear_algebra_kernel.h"
 
 namespace pipit {
 

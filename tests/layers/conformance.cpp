@@ -16,41 +16,6 @@
 
 namespace pipit::test {
 
-std::shared_ptr<const Tensor> Random::tensor(const Shape& shape, double low, double high, DType dtype) {
-  Tensor result(TensorDesc{shape, dtype, Layout::row_major});
-  const auto fill = [&](auto convert) {
-    using T = decltype(convert(0.0));
-    for (T& value : result.values<T>()) value = convert(real(low, high));
-  };
-  switch (dtype) {
-    case DType::f32:
-      fill([](double v) { return static_cast<float>(v); });
-      break;
-    case DType::f64:
-      fill([](double v) { return v; });
-      break;
-    case DType::i8:
-      fill([](double v) { return static_cast<std::int8_t>(std::floor(v)); });
-      break;
-    case DType::u8:
-      fill([](double v) { return static_cast<std::uint8_t>(std::floor(v)); });
-      break;
-    case DType::i32:
-      fill([](double v) { return static_cast<std::int32_t>(std::floor(v)); });
-      break;
-    case DType::i64:
-      fill([](double v) { return static_cast<std::int64_t>(std::floor(v)); });
-      break;
-    case DType::boolean:
-      fill([](double v) { return v > 0; });
-      break;
-    case DType::f16:
-      fill([](double v) { return to_half(static_cast<float>(v)); });
-      break;
-  }
-  return std::make_shared<const Tensor>(std::move(result));
-}
-
 std::shared_ptr<const Tensor> absolute_values(const Tensor& tensor) {
   Tensor result = tensor.clone();
   for (float& value : result.values<float>()) value = std::abs(value);

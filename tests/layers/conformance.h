@@ -4,34 +4,15 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <random>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/plan/registry.h"
-#include "tests/support/seed.h"
+#include "tests/support/random.h"
 
 namespace pipit::test {
-
-/// Random values; every instance made in one process starts from test_seed(), which every failure prints.
-class Random {
- public:
-  Random() : engine_(test_seed()) {}
-  /// Uniform in [low, high], both included.
-  std::int64_t integer(std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(engine_);
-  }
-  double real(double low, double high) { return std::uniform_real_distribution<double>(low, high)(engine_); }
-  bool coin() { return integer(0, 1) == 1; }
-  /// A row-major tensor: floats uniform in [low, high), integers rounded down, bool by the sign.
-  std::shared_ptr<const Tensor> tensor(const Shape& shape, double low = -1, double high = 1,
-                                       DType dtype = DType::f32);
-
- private:
-  std::mt19937_64 engine_;
-};
 
 struct Operand {
   std::shared_ptr<const Tensor> tensor;  ///< row_major; null: an absent optional input

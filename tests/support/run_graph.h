@@ -1,28 +1,14 @@
-// Runs graphs in tests: random inputs, all outputs copied out.
+// Runs graphs in tests, on random inputs (random.h): all outputs copied out.
 #pragma once
 
 #include <cmath>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "engine/runtime/session.h"
-#include "tests/support/seed.h"
+#include "tests/support/random.h"
 
 namespace pipit::test {
-
-inline Tensor random_tensor(const Shape& shape, std::mt19937& random, float low = -1, float high = 1) {
-  Tensor tensor{TensorDesc{shape}};
-  std::uniform_real_distribution<float> uniform(low, high);
-  for (float& x : tensor.values<float>()) x = uniform(random);
-  return tensor;
-}
-
-inline std::vector<Tensor> random_inputs(const Graph& graph, std::mt19937& random) {
-  std::vector<Tensor> inputs;
-  for (const ValueId id : graph.inputs()) inputs.push_back(random_tensor(graph.value(id).desc.shape, random));
-  return inputs;
-}
 
 /// Row-major copies of all outputs.
 inline std::vector<Tensor> run_graph(const Graph& graph, const Registry& registry,

@@ -1,7 +1,5 @@
 // Convolution as a matrix product: patches [pixels, K] times filters [K, O / groups], group by group, tile by
 // tile of output pixels. Every element is summed up in an order that depends on the shapes alone.
-#include <optional>
-
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/conv/im2col.h"
 #include "layers/cpu/elementwise/epilogue.h"
@@ -27,38 +25,25 @@ Refusal refuse_conv(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-Refusal refuse_1x1(const NodeSpec& spec) {
-  if (Refusal reason = refuse_conv(spec)) return reason;
-  const Window& window = layer_as<Conv>(spec.layer).attributes().window;
-  for (std::size_t axis = 0; axis < 2; ++axis) {
-    if (window.kernel[axis] != 1 || window.stride[axis] != 1) return "not a 1x1 convolution of stride 1";
-    if (window.pad_begin[axis] != 0 || window.pad_end[axis] != 0) return "the input is padded";
-  }
-  if (!is_channels_last(*spec.inputs[0])) return "the input must be channels_last";
-  return std::nullopt;
-}
-
 class ConvGemm final : public Kernel {
  public:
-  // Without `read_patches` the input is the patch matrix already (1x1, stride 1, no padding).
-  ConvGemm(const NodeSpec& spec, bool read_patches) : epilogue_(1, spec.fusion.followers) {
+  explicit ConvGemm(const NodeSpec& spec)
+      : epilogue_(1, spec.fusion.followers),
+        groups_(layer_as<Conv>(spec.layer).attributes().groups),
+        patches_(*spec.inputs[0], spec.outputs[0].shape, layer_as<Conv>(spec.layer).attributes().window,
+                 groups_) {
     const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
-    const TensorDesc& x = *spec.inputs[0];
     const Shape& y = spec.outputs[0].shape;
     activation_ = attributes.activation;
-    groups_ = attributes.groups;
-    group_inputs_ = x.shape[1] / groups_;
     group_outputs_ = y[1] / groups_;
     pixels_ = y[0] * y[2] * y[3];
     tile_ = tile_rows(pixels_, kMaxTileRows);
     tiles_ = (pixels_ + tile_ - 1) / tile_;
-    PatchReader patches(x, y, attributes.window, groups_);
-    blocking_ = GemmBlocking(patches.size(), group_outputs_, share_columns(tiles_ * groups_, group_outputs_));
-    pack(patches, *spec.constant(1));
-    if (read_patches) patches_ = std::move(patches);
-
-    patch_floats_ = patches_ ? blocking_.workspace_floats(tile_) : 0;
-    worker_floats_ = patch_floats_ + blocking_.workspace_floats(tile_);
+    blocking_ =
+        GemmBlocking(patches_.size(), group_outputs_, share_columns(tiles_ * groups_, group_outputs_));
+    pack(*spec.constant(1));
+    patch_floats_ = blocking_.workspace_floats(tile_);
+    worker_floats_ = 2 * patch_floats_;
     scratch_bytes_ = worker_floats_ * sizeof(float) * static_cast<std::size_t>(spec.threads);
   }
 
@@ -87,14 +72,14 @@ class ConvGemm final : public Kernel {
     std::int64_t block;
   };
 
-  void pack(const PatchReader& patches, const Tensor& weights) {
+  void pack(const Tensor& weights) {
     const std::int64_t k = blocking_.k;
     const Tensor plain = to_layout(weights.view(), Layout::row_major);
     HostBuffer ordered(static_cast<std::size_t>(k * group_outputs_) * sizeof(float));
     float* rows = reinterpret_cast<float*>(ordered.data());
     packed_ = HostBuffer(blocking_.packed_floats() * sizeof(float) * static_cast<std::size_t>(groups_));
     for (std::int64_t g = 0; g < groups_; ++g) {
-      patches.reorder_filters(plain.values<float>().data() + g * group_outputs_ * k, group_outputs_, rows);
+      patches_.reorder_filters(plain.values<float>().data() + g * group_outputs_ * k, group_outputs_, rows);
       for (std::int64_t block = 0; block < blocking_.n_blocks(); ++block) {
         pack_block_column(blocking_, MatrixView{rows, k, true}, block, packed_group(g));
       }
@@ -117,18 +102,11 @@ class ConvGemm final : public Kernel {
                residual != nullptr ? residual + offset : nullptr, output_channels);
     const float* packed = packed_group(tile.group);
     float* workspace = scratch + patch_floats_;
-    if (patches_) {
-      for (std::int64_t i = 0; i < blocking_.k_blocks(); ++i) {
-        const std::int64_t depth = blocking_.depth(i);
-        patches_->read(x, tile.group, tile.first_pixel, rows.count, i * blocking_.k_block, depth, scratch);
-        gemm_isa().accumulate(rows.count, rows.channels, depth, 1, MatrixView{scratch, depth},
-                              packed + blocking_.offset(i, tile.block), rows.data, rows.stride, workspace);
-      }
-    } else {
-      const std::int64_t input_channels = groups_ * group_inputs_;
-      const MatrixView a{x + tile.first_pixel * input_channels + tile.group * group_inputs_, input_channels};
-      multiply_block_column(blocking_, packed, tile.block, rows.count, 1, a, rows.data, rows.stride,
-                            workspace);
+    for (std::int64_t i = 0; i < blocking_.k_blocks(); ++i) {
+      const std::int64_t depth = blocking_.depth(i);
+      patches_.read(x, tile.group, tile.first_pixel, rows.count, i * blocking_.k_block, depth, scratch);
+      gemm_isa().accumulate(rows.count, rows.channels, depth, 1, MatrixView{scratch, depth},
+                            packed + blocking_.offset(i, tile.block), rows.data, rows.stride, workspace);
     }
     clamp_rows(rows, activation_);
     if (epilogue_.empty()) return;
@@ -138,12 +116,11 @@ class ConvGemm final : public Kernel {
   Clamp activation_;
   Epilogue epilogue_;
   std::int64_t groups_ = 1;
-  std::int64_t group_inputs_ = 0;
+  PatchReader patches_;
   std::int64_t group_outputs_ = 0;
   std::int64_t pixels_ = 0;  // of all images
   std::int64_t tile_ = 0;    // output pixels per tile
   std::int64_t tiles_ = 0;
-  std::optional<PatchReader> patches_;
   GemmBlocking blocking_;
   HostBuffer packed_;  // the filters, group by group
   // Scratch of one worker: patches of one depth block, then the packed form of them.
@@ -155,14 +132,10 @@ class ConvGemm final : public Kernel {
 }  // namespace
 
 void register_cpu_conv_im2col(Registry& registry) {
-  Candidate pointwise{"gemm_1x1", refuse_1x1,
-                      [](const NodeSpec& spec) { return std::make_unique<ConvGemm>(spec, false); }};
-  Candidate any{"im2col_gemm", refuse_conv,
-                [](const NodeSpec& spec) { return std::make_unique<ConvGemm>(spec, true); }};
-  for (Candidate* candidate : {&pointwise, &any}) {
-    candidate->fusions.epilogue = fuses_image_epilogue;
-    registry.add(Conv::kType, DeviceKind::cpu, std::move(*candidate));
-  }
+  Candidate gemm{"im2col_gemm", refuse_conv,
+                 [](const NodeSpec& spec) { return std::make_unique<ConvGemm>(spec); }};
+  gemm.fusions.epilogue = fuses_image_epilogue;
+  registry.add(Conv::kType, DeviceKind::cpu, std::move(gemm));
 }
 
 }  // namespace pipit

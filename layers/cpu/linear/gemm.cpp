@@ -9,8 +9,8 @@ namespace pipit {
 
 namespace {
 
-// A register panel of B is at most 48 columns wide (three AVX-512 vectors); narrower instruction sets use 24
-// and 12, which divide it.
+// A register panel of B is at most 48 columns wide (three AVX-512 vectors); narrower instruction sets use 16, which
+// divides it.
 constexpr std::int64_t kPanel = 48;
 // 48 columns of this depth are 36 KiB and stay in the first-level cache while the rows of A pass by.
 constexpr std::int64_t kMaxDepth = 192;
@@ -42,16 +42,13 @@ std::int64_t GemmBlocking::width(std::int64_t n_index) const {
 }
 
 std::int64_t GemmBlocking::offset(std::int64_t k_index, std::int64_t n_index) const {
-  // Every block starts on a cache line: n_block is a multiple of its floats, and so is k_block times a width
-  // once rounded up.
-  return n_index * n_block * k + k_index * round_up(k_block * width(n_index), kAlignFloats);
+  return n_index * n_block * k + k_index * k_block * round_up(width(n_index), kGemmPadding);
 }
 
 std::size_t GemmBlocking::packed_floats() const {
   if (n_blocks() == 0 || k_blocks() == 0) return 0;
   const std::int64_t last = n_blocks() - 1;
-  return static_cast<std::size_t>(offset(k_blocks() - 1, last) +
-                                  round_up(depth(k_blocks() - 1) * width(last), kAlignFloats));
+  return static_cast<std::size_t>(offset(0, last) + k * round_up(width(last), kGemmPadding));
 }
 
 std::size_t GemmBlocking::workspace_floats(std::int64_t m) const {

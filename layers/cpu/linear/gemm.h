@@ -1,6 +1,6 @@
-// Single-precision matrix product: Eigen's block kernels, compiled for several instruction sets in one binary
-// and chosen at run time. The blocking (Goto & van de Geijn, "Anatomy of High-Performance Matrix
-// Multiplication", 2008) is ours, so that constant matrices are packed once and no run allocates.
+// Single-precision matrix product, blocked as in Goto & van de Geijn, "Anatomy of High-Performance Matrix
+// Multiplication", 2008. Constant matrices are packed once, and no run allocates. The kernel (gemm_kernel.h) is
+// compiled for several instruction sets in one binary and chosen at run time.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,14 @@ struct MatrixView {
   }
 };
 
+/// Rows of a packed matrix are filled up with zeros to a multiple of this: whole cache lines.
+inline constexpr std::int64_t kGemmPadding = 16;
+
 /// The inner product kernel of one instruction set.
 struct GemmIsa {
   const char* name;  ///< "baseline", "avx2" or "avx512"
-  /// Packs B [k, n] into k * n floats at `packed` (64-byte aligned) in this instruction set's order.
+  /// Packs B [k, n] at `packed` (64-byte aligned; k times n rounded up to kGemmPadding), as this instruction set reads
+  /// it.
   void (*pack)(const MatrixView& b, std::int64_t k, std::int64_t n, float* packed);
   /// C [m, n] (row-major, `c_stride` floats from row to row) += alpha * A [m, k] * packed B. `workspace` holds
   /// m * k floats, 64-byte aligned.

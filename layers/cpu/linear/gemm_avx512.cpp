@@ -1,4 +1,5 @@
-#include "layers/cpu/linear/gemm_eigen_headers.h"
+// AVX-512: 8 rows by 48 columns, 24 sums in 32 registers.
+#include "layers/cpu/linear/gemm_isa.h"
 
 #if PIPIT_ISA_X86
 #if defined(__clang__)
@@ -12,32 +13,30 @@
 #pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")
 #endif
 
-// Neither pragma defines these in C++ (GCC does from version 13 on), and Eigen chooses its code by them.
-#ifndef __AVX__
-#define __AVX__ 1
-#endif
-#ifndef __AVX2__
-#define __AVX2__ 1
-#endif
-#ifndef __FMA__
-#define __FMA__ 1
-#endif
-#ifndef __AVX512F__
-#define __AVX512F__ 1
-#endif
-#ifndef __AVX512DQ__
-#define __AVX512DQ__ 1
-#endif
-#ifndef __AVX512VL__
-#define __AVX512VL__ 1
-#endif
-#ifndef __AVX512BW__
-#define __AVX512BW__ 1
-#endif
+namespace pipit {
 
-#define Eigen pipit_eigen_avx512
-#define PIPIT_GEMM_ISA avx512
-#include "layers/cpu/linear/gemm_eigen.inc"
+namespace {
+
+#include "layers/cpu/linear/gemm_kernel.h"
+
+struct Floats {
+  using Vector = float __attribute__((vector_size(64)));
+  static constexpr int kLanes = 16;
+  static constexpr int kRows = 8;
+  static constexpr int kVectors = 3;
+
+  PIPIT_GEMM_INLINE Vector broadcast(const float* p) { return _mm512_set1_ps(*p); }
+  PIPIT_GEMM_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) { return _mm512_fmadd_ps(a, b, sum); }
+  PIPIT_GEMM_INLINE __mmask16 mask(std::int64_t n) { return static_cast<__mmask16>((1U << n) - 1); }
+  PIPIT_GEMM_INLINE Vector load(const float* p, std::int64_t n) { return _mm512_maskz_loadu_ps(mask(n), p); }
+  PIPIT_GEMM_INLINE void store(float* p, Vector v, std::int64_t n) { _mm512_mask_storeu_ps(p, mask(n), v); }
+};
+
+}  // namespace
+
+const GemmIsa gemm_avx512 = {"avx512", pack<Floats>, accumulate<Floats>};
+
+}  // namespace pipit
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -22,7 +22,7 @@ namespace pipit {
 
 namespace {
 
-#include "layers/cpu/vector/requantize_avx512.inc"
+#include "layers/cpu/vector/requantize_avx512.h"
 
 // Not __m512i: GCC 12 keeps an array of those in memory.
 using Vector = int __attribute__((vector_size(64)));

@@ -32,7 +32,7 @@ PIPIT_BYTES Words widen(const std::uint8_t* from, InputChannels channels) {
       _mm256_cvtepu8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes))));
 }
 
-#include "layers/cpu/quantized/winograd_int8.inc"
+#include "layers/cpu/quantized/winograd_int8_kernel.h"
 
 constexpr std::int64_t kInputChannels = 16;  // at a time
 constexpr std::int64_t kOutputChannels = 8;

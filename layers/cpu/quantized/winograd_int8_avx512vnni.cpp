@@ -23,7 +23,7 @@ namespace pipit {
 
 namespace {
 
-#include "layers/cpu/vector/requantize_avx512.inc"
+#include "layers/cpu/vector/requantize_avx512.h"
 
 // Unsigned, so that sums wrap around. Not __m512i: GCC 12 keeps an array of those in memory.
 using Words = unsigned short __attribute__((vector_size(64)));
@@ -38,7 +38,7 @@ PIPIT_BYTES Words widen(const std::uint8_t* from, InputChannels channels) {
   return reinterpret_cast<Words>(_mm512_cvtepu8_epi16(bytes));
 }
 
-#include "layers/cpu/quantized/winograd_int8.inc"
+#include "layers/cpu/quantized/winograd_int8_kernel.h"
 
 template <typename Outputs>
 __attribute__((noinline)) void transform_inputs(const ByteImage& image, std::int64_t row, std::int64_t column,

@@ -22,8 +22,8 @@ namespace pipit::amx {
 
 namespace {
 
-#include "layers/cpu/tile/tile_int8_avx512.inc"
-#include "layers/cpu/tile/tile_kernel.inc"
+#include "layers/cpu/tile/tile_int8_avx512.h"
+#include "layers/cpu/tile/tile_kernel_body.h"
 
 constexpr int kStrip = 16;
 constexpr std::int64_t kRowBytes = 64;  // of sums and of weights: 16 outputs

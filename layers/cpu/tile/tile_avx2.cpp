@@ -15,8 +15,8 @@ namespace pipit {
 
 namespace {
 
-#include "layers/cpu/tile/packed_kernel.inc"
-#include "layers/cpu/tile/tile_kernel.inc"
+#include "layers/cpu/tile/packed_kernel_body.h"
+#include "layers/cpu/tile/tile_kernel_body.h"
 
 // All ones in the lanes of vector number `vector` that are stored.
 PIPIT_TILE_INLINE __m256i lanes_of(const TileCall& call, int vector) {
@@ -256,7 +256,7 @@ namespace pipit::vnni {
 
 namespace {
 
-#include "layers/cpu/tile/tile_kernel.inc"
+#include "layers/cpu/tile/tile_kernel_body.h"
 
 struct U8S8 : Int8 {
   static constexpr int kStrip = 3;

@@ -19,9 +19,9 @@ namespace pipit {
 
 namespace {
 
-#include "layers/cpu/tile/packed_kernel.inc"
-#include "layers/cpu/tile/tile_int8_avx512.inc"
-#include "layers/cpu/tile/tile_kernel.inc"
+#include "layers/cpu/tile/packed_kernel_body.h"
+#include "layers/cpu/tile/tile_int8_avx512.h"
+#include "layers/cpu/tile/tile_kernel_body.h"
 
 struct F32 {
   using Vector = float __attribute__((vector_size(64)));
@@ -99,7 +99,7 @@ namespace pipit::vnni {
 
 namespace {
 
-#include "layers/cpu/tile/tile_kernel.inc"
+#include "layers/cpu/tile/tile_kernel_body.h"
 
 struct U8S8 : Int8 {
   static constexpr int kStrip = 7;

@@ -19,7 +19,7 @@ namespace pipit {
 
 namespace {
 
-#include "layers/cpu/tile/tile_kernel.inc"
+#include "layers/cpu/tile/tile_kernel_body.h"
 
 // Lane 2 i holds output i's products of even K, lane 2 i + 1 those of odd K. In a panel of two vectors output i is
 // number i / 2 of vector i % 2, so that both, added up, make one register of 32 outputs in their order.

@@ -12,8 +12,8 @@ namespace pipit {
 
 namespace {
 
-#include "layers/cpu/tile/packed_kernel.inc"
-#include "layers/cpu/tile/tile_kernel.inc"
+#include "layers/cpu/tile/packed_kernel_body.h"
+#include "layers/cpu/tile/tile_kernel_body.h"
 
 // How many lanes of vector number `vector` are stored.
 PIPIT_TILE_INLINE int lanes_of(const TileCall& call, int vector) {

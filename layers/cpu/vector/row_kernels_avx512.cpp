@@ -16,14 +16,14 @@ namespace pipit {
 
 namespace {
 
-#include "layers/cpu/vector/lanes_avx512.inc"
+#include "layers/cpu/vector/lanes_avx512.h"
 
-#include "layers/cpu/vector/activations.inc"
-#include "layers/cpu/vector/depthwise.inc"
-#include "layers/cpu/vector/dots.inc"
-#include "layers/cpu/vector/half_loops.inc"
-#include "layers/cpu/vector/pools.inc"
-#include "layers/cpu/vector/windows.inc"
+#include "layers/cpu/vector/activation_kernel.h"
+#include "layers/cpu/vector/depthwise_kernel.h"
+#include "layers/cpu/vector/dot_kernel.h"
+#include "layers/cpu/vector/half_kernel.h"
+#include "layers/cpu/vector/pool_kernel.h"
+#include "layers/cpu/vector/window_kernel.h"
 
 }  // namespace
 

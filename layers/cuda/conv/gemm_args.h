@@ -1,5 +1,5 @@
-// What the implicit-GEMM candidates ask of their kernels (implicit_gemm/half.cu, implicit_gemm/int8.cu). nvcc does not
-// see the host code: it cannot compile its format strings.
+// What the implicit-GEMM candidates ask of their kernels. Kept apart from host code, because nvcc cannot compile format
+// strings.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -6,12 +6,9 @@
 #include <vector>
 
 #include "layers/cuda/conv/row_chain/plan.h"
+#include "tests/support/random.h"
 
 namespace pipit::test {
-
-inline int draw(std::mt19937& random, int low, int high) {
-  return std::uniform_int_distribution(low, high)(random);
-}
 
 /// Up to 12 convolutions of channels that are multiples of `unit`: each reads the one before, or now and then what the
 /// chain reads or an earlier one, and adds a value of its shape where there is one and a coin says so.

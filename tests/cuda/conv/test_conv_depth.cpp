@@ -5,15 +5,14 @@
 
 #include "layers/cuda/conv/conv_tile.h"
 #include "tests/cuda/seed.h"
+#include "tests/support/random.h"
 
 namespace pipit::cuda {
 namespace {
 
 using Integers = std::vector<int>;
 
-int draw(std::mt19937& random, int low, int high) {
-  return std::uniform_int_distribution(low, high)(random);
-}
+using test::draw;
 
 // in_c in channels of x.
 ConvShape random_shape(std::mt19937& random, bool int8) {

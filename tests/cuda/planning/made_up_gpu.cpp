@@ -16,7 +16,6 @@
 #include "layers/cuda/conv/depthwise/plan.h"
 #include "layers/cuda/conv/direct/launch.h"
 #include "layers/cuda/conv/gemm_args.h"
-#include "layers/cuda/conv/image_chain/plan.h"
 #include "layers/cuda/conv/library/im2col.h"
 #include "layers/cuda/conv/narrow_gemm/plan.h"
 #include "layers/cuda/conv/pipelined_gemm/launch.h"
@@ -234,10 +233,6 @@ cudaError_t skinny_gemm_overlaps(bool& result) {
 cudaError_t concat_rows_overlaps(bool& result) {
   return hopper(result);
 }
-cudaError_t image_chain_clusters(const ImageChainPlan&, int& clusters) {
-  clusters = gpu().processors / 8;
-  return cudaSuccess;
-}
 cudaError_t row_chain_clusters(bool, int ranks, int, int& clusters) {
   clusters = gpu().processors / ranks;
   return cudaSuccess;
@@ -303,9 +298,6 @@ cudaError_t launch_basic_block(const BasicBlockArgs&, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_concat_rows(ConcatThen, const ConcatRowsArgs&, bool, cudaStream_t) {
-  return cudaSuccess;
-}
-cudaError_t launch_image_chain(const ImageChainArgs&, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_pooled_stem(const PooledStemArgs&, cudaStream_t) {

@@ -171,7 +171,7 @@ TEST(Conv, TilesOfVolumes) {
   }
 }
 
-TEST(Conv, PointwiseNeedsNoPatches) {
+TEST(Conv, Pointwise) {
   Random random;
   for (const std::int64_t groups : {1, 3}) {
     for (const std::int64_t channels : {1, 17, 200}) {
@@ -180,7 +180,7 @@ TEST(Conv, PointwiseNeedsNoPatches) {
       c.attributes.groups = groups;
       c.residual = true;
       c.attributes.activation = Clamp::relu();
-      check(c, random, {"gemm_1x1", "im2col_gemm"});
+      check(c, random, {"im2col_gemm"});
     }
   }
 }
@@ -432,7 +432,7 @@ TEST(Conv, FewOutputs) {
 TEST(Conv, FewPixelsInHalves) {
   Random random;
   Conformance conformance{{{random.tensor(Shape{1, 96, 2, 5})}, {random.tensor(Shape{40, 96, 1, 1}), true}},
-                          {"tile", "gemm_1x1"}};
+                          {"tile", "im2col_gemm"}};
   conformance.expected_fp16 = {"gemv"};
   conformance.absolute = 1;  // the norm decides
   conformance.norm_relative = 1e-5;
@@ -468,7 +468,7 @@ TEST(Conv, DoublesRunOnTheReference) {
   for (std::size_t i = 0; i < 25; ++i) {
     EXPECT_EQ(y.values<double>()[25 + i], x[i] * w[3] + x[25 + i] * w[4] + x[50 + i] * w[5]);
   }
-  EXPECT_THAT(test::refusal(Conv(ConvAttributes{}), inputs, "gemm_1x1").value_or(""),
+  EXPECT_THAT(test::refusal(Conv(ConvAttributes{}), inputs, "im2col_gemm").value_or(""),
               testing::HasSubstr("f64"));
 }
 
@@ -477,7 +477,7 @@ TEST(Conv, ComputedWeightsRunOnTheReferenceOnly) {
   const std::vector<Operand> inputs{{random.tensor(Shape{1, 4, 5, 5})}, {random.tensor(Shape{4, 1, 1, 1})}};
   ConvAttributes a;
   a.groups = 4;
-  for (const char* name : {"depthwise", "small_groups", "gemm_1x1", "im2col_gemm"}) {
+  for (const char* name : {"depthwise", "small_groups", "im2col_gemm"}) {
     EXPECT_EQ(test::refusal(Conv(a), inputs, name), "weights are computed at run time");
   }
   EXPECT_EQ(test::refusal(Conv(a), inputs, "reference"), std::nullopt);

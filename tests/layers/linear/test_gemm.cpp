@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "engine/base/ceil_div.h"
 #include "layers/cpu/linear/gemm.h"
 #include "tests/layers/conformance.h"
 
@@ -41,8 +42,9 @@ TEST(GemmIsa, EveryOneMultipliesAndAccumulates) {
     const bool transpose_a = random.coin();
     const bool transpose_b = random.coin();
     const std::int64_t c_stride = n + random.integer(0, 3);
+    const std::int64_t a_gap = random.coin() ? 0 : 512 - (transpose_a ? m : k) % 512;  // rows that are copied
     const auto alpha = static_cast<float>(random.real(-2, 2));
-    const auto a = random.tensor(transpose_a ? Shape{k, m} : Shape{m, k});
+    const auto a = random.tensor(transpose_a ? Shape{k, m + a_gap} : Shape{m, k + a_gap});
     const auto b = random.tensor(transpose_b ? Shape{n, k} : Shape{k, n});
     const auto c = random.tensor(Shape{m, c_stride});
     const auto at = [](const Tensor& t, bool transposed, std::int64_t row, std::int64_t column) {
@@ -52,7 +54,7 @@ TEST(GemmIsa, EveryOneMultipliesAndAccumulates) {
     for (const GemmIsa* isa : gemm_instruction_sets()) {
       SCOPED_TRACE(fmt::format("{} m {} n {} k {} {}{} seed {}", isa->name, m, n, k, transpose_a, transpose_b,
                                test::test_seed()));
-      const HostBuffer packed = poisoned(static_cast<std::size_t>(k * n));
+      const HostBuffer packed = poisoned(static_cast<std::size_t>(k * round_up(n, kGemmPadding)));
       const HostBuffer workspace = poisoned(static_cast<std::size_t>(m * k));
       Tensor y = c->clone();
       isa->pack({b->values<float>().data(), b->shape()[1], transpose_b}, k, n, floats(packed));
@@ -98,13 +100,14 @@ TEST(GemmBlocking, BlocksAreAlignedAndDisjoint) {
         ASSERT_GT(blocking.width(column), 0);
         ASSERT_EQ(blocking.offset(row, column) % 16, 0);
         ASSERT_GE(blocking.offset(row, column), end);
-        end = blocking.offset(row, column) + blocking.depth(row) * blocking.width(column);
+        end = blocking.offset(row, column) +
+              blocking.depth(row) * round_up(blocking.width(column), kGemmPadding);
         covered += blocking.depth(row) * blocking.width(column);
       }
     }
     ASSERT_EQ(covered, k * n);
     ASSERT_LE(end, static_cast<std::int64_t>(blocking.packed_floats()));
-    ASSERT_LE(blocking.packed_floats(), static_cast<std::size_t>(k * n + 16 * (blocking.k_blocks() + 1)));
+    ASSERT_LE(blocking.packed_floats(), static_cast<std::size_t>(k * round_up(n, kGemmPadding)));
   }
 }
 

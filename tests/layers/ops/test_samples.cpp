@@ -46,15 +46,14 @@ std::vector<std::vector<std::byte>> outputs_of(const Graph& graph, const std::ve
   return results;
 }
 
-// Eigen's products of matrices end in sums of another order, depending on how many rows there are; all other kernels do
-// not.
-void expect_apart(TestGraph& b, std::vector<ValueId> outputs, bool eigen = false) {
+// Blocked products of matrices (gemm.h) add up in an order that depends on the number of rows; other kernels do not.
+void expect_apart(TestGraph& b, std::vector<ValueId> outputs, bool gemm = false) {
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << test::test_seed());
   const Graph graph = assign_layouts(b.build(std::move(outputs))).graph;
   EXPECT_EQ(find_samples(graph).obstacle, "");
   const std::vector<Tensor> inputs = test::random_inputs(graph, b.random);
   for (const char* kernel : {"", "reference"}) {
-    if (eigen && *kernel == '\0') continue;
+    if (gemm && *kernel == '\0') continue;
     const auto whole = outputs_of(graph, inputs, 0, kernel);
     for (const std::int64_t size : {1, 2, 3}) {
       SCOPED_TRACE(testing::Message() << "kernel '" << kernel << "', micro-batches of " << size);

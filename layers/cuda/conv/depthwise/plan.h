@@ -23,7 +23,7 @@ struct DepthwiseGeometry {
   int columns = 1, rows = 1;  ///< of y that a thread computes
 };
 
-// What the candidate of Conv asks of the kernels in half.cu.
+// What the candidate of Conv asks of its kernels (half.cu).
 
 /// x and y are f16, sums and everything else f32.
 struct ConvDepthwiseArgs : DepthwiseGeometry {
@@ -41,7 +41,7 @@ cudaError_t prepare_conv_depthwise_quads(ConvDepthwiseArgs& args, bool& overlap)
 /// After prepare_conv_depthwise_quads: launches only.
 cudaError_t launch_conv_depthwise_quads(const ConvDepthwiseArgs& args, bool overlap, cudaStream_t stream);
 
-// What the candidate of QConv asks of the kernels in int8.cu.
+// What the candidate of QConv asks of its kernels (int8.cu).
 
 /// A depthwise INT8 convolution as QConv specifies it.
 struct QDepthwiseArgs : DepthwiseGeometry {

@@ -1,4 +1,4 @@
-// Candidate "pipelined_gemm" of QConv: INT8 convolutions of many positions on Hopper (launch.cu).
+// Candidate "pipelined_gemm" of QConv: INT8 convolutions of many positions on Hopper.
 #include <fmt/format.h>
 
 #include <array>

@@ -1,4 +1,4 @@
-// What the candidate "pipelined_gemm" asks of its kernels (launch.cu).
+// What the candidate "pipelined_gemm" asks of its kernels.
 #pragma once
 
 #include <cuda.h>

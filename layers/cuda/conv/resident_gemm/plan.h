@@ -65,7 +65,7 @@ std::vector<int> resident_places(const ConvShape& shape, const KeptDepth& depth,
 /// looked up. So it is where nothing is left out and channels are a multiple of 64 bytes.
 bool places_are_paired(const ResidentPlan& plan, const std::vector<int>& places);
 
-// What the candidates "resident_gemm" ask of their kernels (half.cu, int8.cu).
+// What the candidates ask of their kernels (half.cu, int8.cu).
 
 struct ResidentArgs {
   ConvGemmArgs conv;  ///< without x and weights; of its depth nothing counts

@@ -75,7 +75,7 @@ void SpreadConstants::set(ConvGemmArgs& args) const {
 
 namespace pipit {
 
-// Candidate "spread_gemm" of Conv: fp16 convolutions of few positions on Hopper (kernel.cuh).
+// Candidate "spread_gemm" of Conv: fp16 convolutions of few positions on Hopper.
 
 namespace {
 
@@ -142,7 +142,7 @@ void register_cuda_conv_spread(Registry& registry) {
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
-// Candidate "spread_gemm" of QConv: INT8 convolutions of few positions on Hopper (kernel.cuh).
+// Candidate "spread_gemm" of QConv: INT8 convolutions of few positions on Hopper.
 
 namespace {
 

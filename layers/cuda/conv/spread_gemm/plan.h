@@ -90,7 +90,7 @@ std::vector<SpreadPlan> spread_plans(const ConvShape& shape, int processors);
 std::vector<std::byte> pack_spread(const ConvShape& shape, const SpreadPlan& plan, int element_bytes,
                                    const std::byte* weights);
 
-// What the candidates "spread_gemm" ask of their kernels (launch.cu).
+// What the candidates ask of their kernels (launch.cu).
 
 struct SpreadArgs {
   ConvGemmArgs conv;  ///< weights: pack_spread; of its depth nothing counts

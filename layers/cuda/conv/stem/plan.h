@@ -135,7 +135,7 @@ std::vector<T> in_stem_order(const StemArgs& args, std::vector<T> values) {
   return packed;
 }
 
-// What the candidates "stem" ask of their kernels (half.cu, int8.cu).
+// What the candidates ask of their kernels (half.cu, int8.cu).
 
 /// Blocks of the kernel that the current GPU runs at once, and whether its launches may overlap; allows it its shared
 /// memory.

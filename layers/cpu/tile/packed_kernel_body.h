@@ -1,5 +1,5 @@
-// The body of PackedKernels, included by tile_<isa>.cpp after its f32 traits T, which besides those of tile_kernel.inc
-// provide
+// The body of PackedKernels, included by tile_<isa>.cpp after its f32 traits T, which besides those of
+// tile_kernel_body.h provide
 //   Words                 kLanes words of 32 bits, as a vector type that can be shifted
 //   kPackedRows           most rows of a call
 //   integers(bytes)       kLanes signed bytes as floats

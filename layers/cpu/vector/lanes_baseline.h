@@ -1,4 +1,4 @@
-// Lanes in plain C++; see lanes_avx512.inc. Four floats are one register of every CPU that has vectors.
+// Lanes in plain C++; see lanes_avx512.h. Four floats are one register of every CPU that has vectors.
 
 using FourFloats = float __attribute__((vector_size(16)));
 

@@ -1,6 +1,6 @@
 // What all tiles of bytes with AVX-512 are but for their products: how sums start and what becomes of them. Included
 // inside a file's namespace, with what its target pragma allows.
-#include "layers/cpu/vector/requantize_avx512.inc"
+#include "layers/cpu/vector/requantize_avx512.h"
 
 constexpr __mmask16 kAllLanes = 0xFFFF;
 

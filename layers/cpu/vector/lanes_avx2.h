@@ -1,4 +1,4 @@
-// Lanes for AVX2, FMA and F16C; see lanes_avx512.inc.
+// Lanes for AVX2, FMA and F16C; see lanes_avx512.h.
 
 struct Lanes {
   using Vector = __m256;
