@@ -167,7 +167,7 @@ class RandomNetwork {
   ValueId value_ = kNoValue;
 };
 
-// Nothing where the layers cannot stand behind each other (no window fits, sums overflow), or where all kernels refuse.
+// Nothing where the layers cannot follow each other (no window fits, sums overflow), or where all kernels refuse.
 std::shared_ptr<const ExecutionPlan> plan_of(Draw& draw, bool int8, const CompileOptions& options) {
   std::optional<Graph> graph;
   try {

@@ -1,4 +1,4 @@
-// Candidate "narrow_gemm" of QConv: 1x1 convolutions of few channels, as in front of and behind the depthwise ones of
+// Candidate "narrow_gemm" of QConv: 1x1 convolutions of few channels, as before and after the depthwise ones of
 // mobile networks, and small windows of the user's image, as in their first layer.
 #include <fmt/format.h>
 
