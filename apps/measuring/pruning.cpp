@@ -14,7 +14,7 @@ namespace {
 // Of sketch(): what is measured of many selections may take a tenth of what is written.
 constexpr std::size_t kSketchRuns = 64;
 constexpr double kSketchWork = 1e9;
-constexpr double kSketchLeast = 1;
+constexpr double kSketchMin = 1;
 constexpr std::int64_t kSketchColumns =
     4096;  // what many groups of shallow columns take most of the time for
 
@@ -155,7 +155,7 @@ PrunedModel Pruning::prune(const Keeps& keeps, const ProgressReport& progress) c
 WalkOptions Pruning::sketch_walk() const {
   WalkOptions walk = options_.removal.walk;
   walk.work = kSketchWork;
-  walk.least = kSketchLeast;
+  walk.least = kSketchMin;
   walk.most_columns = kSketchColumns;
   return walk;
 }

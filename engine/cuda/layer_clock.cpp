@@ -19,11 +19,11 @@ namespace {
 using cuda::DeviceBuffer;
 using cuda::Event;
 
-constexpr std::size_t kMostInputs = std::size_t{1} << 30;
+constexpr std::size_t kMaxInputs = std::size_t{1} << 30;
 constexpr std::size_t kAlignment = 256;
-constexpr std::size_t kMostRuns = 20;  // of a replay
-constexpr std::size_t kLeastRuns = 3;
-constexpr double kReplayMs = 0.2;  // so long a replay takes at least where kMostRuns allows it
+constexpr std::size_t kMaxRuns = 20;  // of a replay
+constexpr std::size_t kMinRuns = 3;
+constexpr double kReplayMs = 0.2;  // so long a replay takes at least where kMaxRuns allows it
 
 std::size_t aligned(std::size_t bytes) {
   return std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
@@ -41,7 +41,7 @@ struct Slices {
 struct ClockState {
   explicit ClockState(int number) : gpu((select_gpu(number), number)), pool(1) {
     const std::size_t share = gpu_memory(gpu) / 16;
-    most_inputs = std::min(kMostInputs, share);
+    most_inputs = std::min(kMaxInputs, share);
     int cache = 0;
     PIPIT_CUDA(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, gpu));
     overwritten = DeviceBuffer(2 * static_cast<std::size_t>(cache));
@@ -55,7 +55,7 @@ struct ClockState {
     const std::size_t bytes = x->desc().bytes();
     Slices slices;
     slices.step = aligned(bytes);
-    slices.count = std::clamp<std::size_t>(most_inputs / slices.step, 1, kMostRuns);
+    slices.count = std::clamp<std::size_t>(most_inputs / slices.step, 1, kMaxRuns);
     slices.buffer = std::make_shared<const DeviceBuffer>(slices.step * slices.count);
     PIPIT_CUDA(cudaMemcpy(slices.at(0), x->view().data, bytes, cudaMemcpyHostToDevice));
     for (std::size_t i = 1; i < slices.count; ++i)
@@ -69,7 +69,7 @@ struct ClockState {
   Slices results_of(std::size_t bytes) {
     Slices slices;
     slices.step = aligned(bytes);
-    slices.count = std::clamp<std::size_t>(2 * most_inputs / slices.step, 1, kMostRuns);
+    slices.count = std::clamp<std::size_t>(2 * most_inputs / slices.step, 1, kMaxRuns);
     if (!results || results->bytes() < slices.step * slices.count) {
       results.reset();
       results = std::make_shared<const DeviceBuffer>(slices.step * slices.count);
@@ -108,7 +108,7 @@ class CudaClockedLayer final : public ClockedLayer {
     estimate_ms_ = elapsed([&] { launch_(0); });
     const double runs = std::ceil(kReplayMs / std::max(estimate_ms_, 1e-6));
     runs_ = static_cast<std::size_t>(
-        std::clamp(runs, static_cast<double>(kLeastRuns), static_cast<double>(kMostRuns)));
+        std::clamp(runs, static_cast<double>(kMinRuns), static_cast<double>(kMaxRuns)));
   }
   ~CudaClockedLayer() override { (void)cudaStreamSynchronize(state_->stream); }
   CudaClockedLayer(const CudaClockedLayer&) = delete;
@@ -174,7 +174,7 @@ class CudaClockedLayer final : public ClockedLayer {
   Launch launch_;
   const std::byte* output_;
   double estimate_ms_ = 0;
-  std::size_t runs_ = kLeastRuns;
+  std::size_t runs_ = kMinRuns;
   cuda::Graph rotating_, cached_;
 };
 

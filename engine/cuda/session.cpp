@@ -29,8 +29,8 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-constexpr double kMostPartsMs = 3000;  // of a profile, for what single steps take
-constexpr int kLeastPartRuns = 5;
+constexpr double kMaxPartsMs = 3000;  // of a profile, for what single steps take
+constexpr int kMinPartRuns = 5;
 
 class CudaSession final : public DeviceSession {
  public:
@@ -199,7 +199,7 @@ class CudaSession final : public DeviceSession {
       marks.back().record(stream_);
       stream_.synchronize();
       graphs.push_back(marks.back().since(marks.front()));
-      if (!parts.empty() && (r < kLeastPartRuns || parts_ms < kMostPartsMs)) {
+      if (!parts.empty() && (r < kMinPartRuns || parts_ms < kMaxPartsMs)) {
         const std::vector<double> times = times_of(parts, marks);
         for (std::size_t s = 0; s < times.size(); ++s)
           step_ms[s].push_back(std::max(times[s] - (s > 0 ? times[s - 1] : 0), 0.0));

@@ -20,7 +20,7 @@ using cuda::DeviceBuffer;
 using cuda::MemoryLoop;
 
 constexpr double kRoundMs = 8;
-constexpr int kMostSteps = 1 << 24;
+constexpr int kMaxSteps = 1 << 24;
 
 // What the probes share.
 class Probe {
@@ -46,7 +46,7 @@ class Probe {
     int steps = 1;
     const auto ms_of_steps = [&] { return milliseconds([&] { launch(steps); }); };
     ms_of_steps();  // loads the kernel's code
-    for (double ms = ms_of_steps(); ms < kRoundMs / 2 && steps < kMostSteps; ms = ms_of_steps())
+    for (double ms = ms_of_steps(); ms < kRoundMs / 2 && steps < kMaxSteps; ms = ms_of_steps())
       steps *= std::clamp(static_cast<int>(kRoundMs / std::max(ms, 1e-3)), 2, 64);
     return measure_rate([&] { return 1e3 * amount * steps / ms_of_steps(); });
   }

@@ -149,10 +149,10 @@ bool average_pays(const ConvShape& shape, int processors, bool clusters) {
   if (shape.positions() > kConvTiles[0].rows) return false;
   // Microseconds of "global_average" on an H100: 2.5, 5.9 and 24 for 2048 channels of 7x7 in f32 at batch 1, 32 and
   // 128, and 14 in f16.
-  constexpr double kLeast = 2.4, kFloat = 1.8e-6, kHalf = 1.1e-6;
+  constexpr double kMin = 2.4, kFloat = 1.8e-6, kHalf = 1.1e-6;
   constexpr double kDoubt = 1.1;  // what estimates are off by, and what is not written
   const double results = static_cast<double>(shape.rows()) * shape.out_c;
-  const double apart = std::max(kLeast, (shape.int8 ? kFloat : kHalf) * results);
+  const double apart = std::max(kMin, (shape.int8 ? kFloat : kHalf) * results);
   ConvShape plain = shape, averaged = shape;
   plain.averaged = false, averaged.averaged = true;
   return tile_cost(averaged, choose_tile(averaged, processors, clusters), processors) <=

@@ -18,9 +18,9 @@ namespace {
 // Nothing where HalfFunction does not describe it, or its parameters are beyond what halves can be: with an infinite
 // slope 0 would become NaN.
 std::optional<HalfFunction> function_of(const UnaryAttributes& a) {
-  constexpr double kMost = 65504;
+  constexpr double kMax = 65504;
   for (const double parameter : {a.alpha, a.beta}) {
-    if (!(std::abs(parameter) <= kMost)) return std::nullopt;
+    if (!(std::abs(parameter) <= kMax)) return std::nullopt;
   }
   const auto logistic = [](bool times_x, double alpha) {
     return HalfFunction{HalfGate::logistic, times_x, static_cast<float>(-alpha * std::numbers::log2e)};

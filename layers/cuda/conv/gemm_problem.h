@@ -105,7 +105,7 @@ struct MostOfInt8 {
   double steps = 0;
 
   /// Whether the short arithmetic of int8_math.cuh gives the specification's bits.
-  bool is_small() const { return sum < kSmallSum && steps < kMostSteps; }
+  bool is_small() const { return sum < kSmallSum && steps < kMaxSteps; }
 };
 
 /// weights [bias.size(), depth] of a QConv; bias: as the kernel adds it.

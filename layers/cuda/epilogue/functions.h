@@ -34,7 +34,7 @@ inline constexpr int kMagicBits = 0x4B400000;
 /// Sums of this magnitude and above need a conversion instruction.
 inline constexpr std::int64_t kSmallSum = std::int64_t{1} << 22;
 /// Results in steps that stay below this in magnitude have room in 16 bits when they are rounded.
-inline constexpr double kMostSteps = (1 << 15) - 1;
+inline constexpr double kMaxSteps = (1 << 15) - 1;
 
 /// Both halves of a word hold the same bound: a half, or a whole number of steps.
 struct PairBounds {

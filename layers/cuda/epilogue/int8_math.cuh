@@ -41,7 +41,7 @@ __device__ __forceinline__ std::uint32_t requantize_bits(float v, float low, flo
   return __float_as_uint(__fadd_rn(fminf(fmaxf(v, low), high), kMagic));
 }
 
-/// requantize() of four with zero point 0, as bytes of a word. No v reaches kMostSteps in magnitude: two at a time are
+/// requantize() of four with zero point 0, as bytes of a word. No v reaches kMaxSteps in magnitude: two at a time are
 /// clamped as whole numbers of 16 bits. Relu: the lower bound is 0.
 template <bool Relu>
 __device__ __forceinline__ std::uint32_t requantize_four(const float (&v)[4], const PairBounds& bounds) {

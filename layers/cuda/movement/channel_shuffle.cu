@@ -12,7 +12,7 @@ namespace {
 
 using namespace cuda;
 
-static_assert(kShuffleMost == ChannelShuffle::kMax);
+static_assert(kShuffleMax == ChannelShuffle::kMax);
 
 Refusal refuse_shuffle(const NodeSpec& spec) {
   for (const TensorDesc* x : spec.inputs) {

@@ -8,7 +8,7 @@
 
 namespace pipit::cuda {
 
-inline constexpr int kShuffleMost = 16;  ///< inputs, and outputs
+inline constexpr int kShuffleMax = 16;  ///< inputs, and outputs
 inline constexpr unsigned kShuffleThreads = 256;
 inline constexpr int kShuffleAtOnce = 4;  ///< rows whose reads are in flight together
 
@@ -24,8 +24,8 @@ struct ShuffleArgs {
   unsigned groups = 1, of_group = 0;  ///< channels of a group
   int rows = 0, row_step = 0;         ///< from one row of a thread to the next
   int units = 0;                      ///< of a thread, in a row of all outputs
-  ShuffledRows<const void*> x[kShuffleMost];
-  ShuffledRows<void*> y[kShuffleMost];
+  ShuffledRows<const void*> x[kShuffleMax];
+  ShuffledRows<void*> y[kShuffleMax];
 };
 
 /// y[c] = x[c % groups * of_group + c / groups] in every row. N channels of an output's width, which begin with a

@@ -103,7 +103,7 @@ class ConcatRows final : public Kernel {
       const int end = args.columns + static_cast<int>(width * element);
       args.part[args.count++] = {x.data, args.columns, end};
       args.columns = end, first += width;
-      if (args.count == cuda::kConcatMostParts) launch();
+      if (args.count == cuda::kConcatMaxParts) launch();
     }
     launch();
   }

@@ -7,7 +7,7 @@
 
 namespace pipit::cuda {
 
-inline constexpr int kConcatMostParts = 64;  ///< of a launch
+inline constexpr int kConcatMaxParts = 64;  ///< of a launch
 
 /// What becomes of what was copied, channel by channel.
 enum class ConcatThen : std::uint8_t {
@@ -36,7 +36,7 @@ struct ConcatRowsArgs {
   const std::int32_t* biases = nullptr;
   const float* multipliers = nullptr;
   float low = 0, high = 0;
-  ConcatPart part[kConcatMostParts];
+  ConcatPart part[kConcatMaxParts];
 };
 
 /// Whether launches may overlap on the current GPU.

@@ -88,7 +88,7 @@ class RowMover {
   };
   template <typename T, typename Pointer>
   static Sums side_by_side(std::span<const RowPart<Pointer>> parts,
-                           ShuffledRows<Pointer> (&rows)[kShuffleMost]) {
+                           ShuffledRows<Pointer> (&rows)[kShuffleMax]) {
     constexpr std::int64_t kBytes = sizeof(T);
     Sums sums;
     int count = 0;

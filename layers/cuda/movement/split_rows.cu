@@ -17,7 +17,7 @@ int split_axis(const NodeSpec& spec) {
 }
 
 Refusal refuse_split(const NodeSpec& spec) {
-  if (spec.outputs.size() > kShuffleMost) return "more outputs than a launch has room for";
+  if (spec.outputs.size() > kShuffleMax) return "more outputs than a launch has room for";
   std::vector<const TensorDesc*> outputs;
   for (const TensorDesc& y : spec.outputs) outputs.push_back(&y);
   return refuse_unless_rows(*spec.inputs[0], outputs, split_axis(spec));

@@ -101,9 +101,9 @@ void run_average(const QAveragePool& layer, std::span<const ConstTensorView> inp
 // and, where there are many, by the blocks of a cluster. Whole numbers may be added in any order.
 
 constexpr int kAverageThreads = 512;
-constexpr int kMostWords = 16;  // of a block
-constexpr int kSixteen = 4;     // words that a thread reads at once where there are many positions
-constexpr int kMostSplits = 8;  // widest cluster that every GPU with clusters can launch
+constexpr int kMaxWords = 16;  // of a block
+constexpr int kSixteen = 4;    // words that a thread reads at once where there are many positions
+constexpr int kMaxSplits = 8;  // widest cluster that every GPU with clusters can launch
 
 struct GlobalAverage {
   int all_words = 1;  // of a position
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kAverageThreads)
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
   constexpr int kWarps = kAverageThreads / 32;
-  __shared__ int partial[kWarps][kMostWords * 4];
+  __shared__ int partial[kWarps][kMaxWords * 4];
   const int thread = static_cast<int>(threadIdx.x);
   const int columns = g.words / Words;
   const int column = thread & (columns - 1);
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kAverageThreads)
 #if __CUDA_ARCH__ >= 900
   if (g.splits > 1) {
     namespace cg = cooperative_groups;
-    __shared__ int totals[kMostWords * 4];
+    __shared__ int totals[kMaxWords * 4];
     const cg::cluster_group cluster = cg::this_cluster();
     if (mine) totals[thread] = total;
     cluster.sync();
@@ -185,9 +185,8 @@ class GlobalAverageKernel final : public Kernel {
     average_.flip = operand.flip;
     average_.zero_point = operand.zero_point;
     // Blocks of 64 bytes a position where they leave little idle, else of 32.
-    while (average_.words < std::min(average_.all_words, kMostWords / 2)) average_.words *= 2;
-    if (average_.all_words % kMostWords == 0 || average_.all_words > 4 * kMostWords)
-      average_.words = kMostWords;
+    while (average_.words < std::min(average_.all_words, kMaxWords / 2)) average_.words *= 2;
+    if (average_.all_words % kMaxWords == 0 || average_.all_words > 4 * kMaxWords) average_.words = kMaxWords;
     PIPIT_CUDA(can_overlap(reinterpret_cast<const void*>(&global_average_integers<1>), overlap_));
     int processors = 0;
     PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, spec.gpu));
@@ -196,7 +195,7 @@ class GlobalAverageKernel final : public Kernel {
     constexpr int kFewSteps = 8;  // loads in flight of a thread that reads words
     const std::int64_t steps = std::int64_t{average_.positions} * average_.words / kAverageThreads;
     const auto worth = [&](int splits) {
-      return splits <= kMostSplits && steps >= kFewSteps * splits && blocks * splits <= 4LL * processors;
+      return splits <= kMaxSplits && steps >= kFewSteps * splits && blocks * splits <= 4LL * processors;
     };
     // What overlaps was compiled for GPUs with clusters.
     while (overlap_ && worth(average_.splits * 2)) average_.splits *= 2;

@@ -39,7 +39,7 @@ TEST(BasicBlockPlan, RandomBlocksFit) {
       continue;
     }
     const auto& plan = std::get<BasicBlockPlan>(planned);
-    EXPECT_LE(plan.shared_bytes(), kBlockMostShared);
+    EXPECT_LE(plan.shared_bytes(), kBlockMaxShared);
     EXPECT_LE(plan.x_ring, kBasicTurns);
   }
 }
@@ -104,7 +104,7 @@ TEST(ResidentBlockPlan, RandomBlocksFit) {
       continue;
     }
     const auto& plan = std::get<BlockPlan>(planned);
-    EXPECT_LE(plan.shared_bytes(), kBlockMostShared);
+    EXPECT_LE(plan.shared_bytes(), kBlockMaxShared);
     // The window of an iteration reads tiles whose room no later head has taken.
     EXPECT_LT(2 * plan.halo, plan.ring) << "case " << i << ", seed " << seed;
   }
@@ -149,7 +149,7 @@ TEST(StreamedBlockPlan, RandomBlocksFit) {
     const auto planned = plan_streamed_block(shape, *roles, draw(random, 1, 132));
     ASSERT_TRUE(std::holds_alternative<StreamedPlan>(planned))
         << std::get<std::string>(planned) << ", seed " << seed;
-    EXPECT_LE(std::get<StreamedPlan>(planned).shared_bytes(), kBlockMostShared);
+    EXPECT_LE(std::get<StreamedPlan>(planned).shared_bytes(), kBlockMaxShared);
   }
 }
 

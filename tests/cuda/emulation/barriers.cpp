@@ -15,8 +15,8 @@ namespace {
 // An mbarrier's eight bytes: its number in the block, and what says that they are one.
 constexpr std::uint32_t kIsMbarrier = 0xB4221E40;
 // PTX ISA, "mbarrier", "Contents of the mbarrier object".
-constexpr std::int64_t kMostBytes = (1 << 20) - 1;
-constexpr std::uint32_t kMostArrivals = (1 << 20) - 1;
+constexpr std::int64_t kMaxBytes = (1 << 20) - 1;
+constexpr std::uint32_t kMaxArrivals = (1 << 20) - 1;
 
 Mbarrier* find(Block& b, std::uint32_t address, const std::byte* at) {
   std::uint32_t words[2];
@@ -93,7 +93,7 @@ Mbarrier& mbarrier_at(std::uint32_t address, const char* what) {
 void complete(Mbarrier& m, std::uint32_t bytes) {
   // Bytes may come before they are expected.
   m.bytes -= bytes;
-  if (m.bytes < -kMostBytes)
+  if (m.bytes < -kMaxBytes)
     fail("{} bytes more than expected come to the mbarrier at {}", -m.bytes, place(m.address));
   end_phase_if_due(m);
 }
@@ -111,8 +111,8 @@ void mbarrier_init(std::uint32_t address, std::uint32_t count) {
   PIPIT_EMULATES("mbarrier.init");
   Block& b = block_of(address);
   std::byte* at = checked(b, address, 8, "mbarrier.init", 8);
-  if (count == 0 || count > kMostArrivals)
-    fail("mbarrier.init for {} arrivals; 1 to {} are possible", count, kMostArrivals);
+  if (count == 0 || count > kMaxArrivals)
+    fail("mbarrier.init for {} arrivals; 1 to {} are possible", count, kMaxArrivals);
   if (find(b, address, at) != nullptr)
     fail("mbarrier.init of the mbarrier at {}, which is in use", place(address));
   auto m = std::make_unique<Mbarrier>();
@@ -139,8 +139,8 @@ void mbarrier_arrive_expect(std::uint32_t address, std::uint32_t bytes) {
   perhaps_fall_behind(16);
   Mbarrier& m = mbarrier_at(address, "mbarrier.arrive.expect_tx");
   m.bytes += bytes;
-  if (m.bytes > kMostBytes)
-    fail("the mbarrier at {} expects {} bytes; it counts up to {}", place(address), m.bytes, kMostBytes);
+  if (m.bytes > kMaxBytes)
+    fail("the mbarrier at {} expects {} bytes; it counts up to {}", place(address), m.bytes, kMaxBytes);
   arrive(m, 1);
   perhaps_fall_behind(16);
 }

@@ -15,7 +15,7 @@ namespace pipit::test::emulation {
 
 namespace {
 
-constexpr std::size_t kMostParts = 4;
+constexpr std::size_t kMaxParts = 4;
 
 std::size_t first_copy() {
   const auto& copies = machine->copies;
@@ -72,7 +72,7 @@ std::uint32_t swizzled(std::uint32_t address, int bytes) {
 
 void begin_copy(std::unique_ptr<Copy> copy, std::uint32_t bytes) {
   for (const Piece& p : copy->pieces) std::memset(p.to, 0xFF, p.bytes);
-  const std::size_t n = copy->pieces.size(), parts = std::min(n, 1 + chance() % kMostParts);
+  const std::size_t n = copy->pieces.size(), parts = std::min(n, 1 + chance() % kMaxParts);
   std::size_t at = 0;
   for (std::size_t k = 1; k <= parts; ++k) {
     std::uint32_t part = 0;

@@ -148,9 +148,9 @@ void run_all() {
     }
     std::erase_if(machine->clusters, ended);
   }
-  if (machine->statics_bytes + how.shared > kMostShared)
+  if (machine->statics_bytes + how.shared > kMaxShared)
     fail("{} static and {} dynamic bytes of shared memory; a block may have {}", machine->statics_bytes,
-         how.shared, kMostShared);
+         how.shared, kMaxShared);
 }
 
 }  // namespace

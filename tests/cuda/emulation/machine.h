@@ -30,7 +30,7 @@ namespace pipit::test::emulation {
 // A block's shared memory begins at kWindow with static variables, for which kStatics bytes are set aside.
 constexpr std::uint32_t kWindow = 0x400;
 constexpr std::uint32_t kStatics = 12 << 10;
-constexpr std::uint32_t kMostShared = 227 << 10;
+constexpr std::uint32_t kMaxShared = 227 << 10;
 constexpr int kRankBit = 24;
 
 inline std::uint32_t local(std::uint32_t address) {

@@ -11,7 +11,7 @@ namespace pipit::test::emulation {
 
 namespace {
 
-constexpr int kMostColumns = 256;
+constexpr int kMaxColumns = 256;
 
 // sums += v * row, the loop that takes most of the time: with the instructions of wider vectors where there are some.
 __attribute__((target_clones("avx2", "default"))) void add_scaled(float* __restrict sums,
@@ -52,7 +52,7 @@ T element(const std::byte* from) {
 template <typename T>
 struct Operands {
   T left[kProductRows][kDepth<T>];
-  T right[kDepth<T>][kMostColumns];
+  T right[kDepth<T>][kMaxColumns];
 };
 
 // to[k * step] for the elements of count bytes.
@@ -84,7 +84,7 @@ void read_operands(const Block& b, const Product& p, Operands<T>& to) {
   }
   const Matrix m = matrix_of(p.right);
   for (int r = 0; r < p.n; ++r) {
-    for (int h = 0; h < 2; ++h) read(at(chunk_address(m, r, h)), 16, &to.right[h * kHalf][r], kMostColumns);
+    for (int h = 0; h < 2; ++h) read(at(chunk_address(m, r, h)), 16, &to.right[h * kHalf][r], kMaxColumns);
   }
 }
 
@@ -92,7 +92,7 @@ void read_operands(const Block& b, const Product& p, Operands<T>& to) {
 template <typename T>
 void execute(const Block& b, Product& p) {
   static Operands<T> operands;
-  static T product[kProductRows][kMostColumns];
+  static T product[kProductRows][kMaxColumns];
   read_operands(b, p, operands);
   for (int r = 0; r < kProductRows; ++r) {
     std::fill_n(product[r], p.n, T{});

@@ -63,8 +63,8 @@ void expect_shuffled(std::mt19937& random, int groups) {
   const bool wide = coin(random);
   const int of_group = (wide ? 1 : N) * draw(random, 1, coin(random) ? 4 : 40), channels = groups * of_group;
   const int rows = draw(random, 1, coin(random) ? 5 : 90);
-  Side<T> x(random, cut(random, channels, 1, draw(random, 1, cuda::kShuffleMost)), 1, wide ? 3 : 0, rows);
-  Side<T> y(random, cut(random, channels, wide ? 1 : N, draw(random, 1, cuda::kShuffleMost)), N, wide ? 2 : 0,
+  Side<T> x(random, cut(random, channels, 1, draw(random, 1, cuda::kShuffleMax)), 1, wide ? 3 : 0, rows);
+  Side<T> y(random, cut(random, channels, wide ? 1 : N, draw(random, 1, cuda::kShuffleMax)), N, wide ? 2 : 0,
             rows);
   for (int row = 0; row < rows; ++row) {
     for (int c = 0; c < channels; ++c) x.at(row, c) = random_value<T>(random);

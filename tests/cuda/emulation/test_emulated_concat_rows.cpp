@@ -26,7 +26,7 @@ struct Rows {
       : rows(draw(random, 1, coin(random) ? 6 : 60)),
         front(unit * draw(random, 0, 2)),
         behind(unit * draw(random, 0, 2)) {
-    const int parts = coin(random) ? draw(random, 1, 5) : draw(random, 6, cuda::kConcatMostParts);
+    const int parts = coin(random) ? draw(random, 1, 5) : draw(random, 6, cuda::kConcatMaxParts);
     for (int p = 0; p < parts; ++p) {
       widths.push_back(unit * draw(random, 1, parts > 5 ? 3 : 12));
       columns += widths.back();

@@ -24,7 +24,7 @@ void expect_bytes(const StepBounds& bounds, const std::array<float, 4>& values) 
 // Ties, bounds that are no whole numbers, and results up to the last that 16 bits hold.
 TEST(EmulatedInt8Math, FourBytesAreTheSpecifications) {
   std::mt19937 random = numbers(90);
-  const auto most = static_cast<float>(std::nextafter(cuda::kMostSteps, 0.0));
+  const auto most = static_cast<float>(std::nextafter(cuda::kMaxSteps, 0.0));
   for (int i = 0; i < 20000 && !testing::Test::HasFailure(); ++i) {
     const StepBounds bounds{real(random, -127, 0), coin(random) ? 127.0F : real(random, 0, 127)};
     std::array<float, 4> values{};

@@ -140,7 +140,7 @@ TEST(EmulatedNarrowGemm, IsTheSpecification) {
   for (int i = 0; i < 90 && !HasFailure(); ++i) {
     const cuda::NarrowShape shape{8 * (i % 2 == 0 ? draw(random, 1, 12) : draw(random, 1, 24)),
                                   8 * draw(random, 1, 22)};
-    if (shape.shared_bytes() > cuda::kNarrowMostShared) continue;
+    if (shape.shared_bytes() > cuda::kNarrowMaxShared) continue;
     const auto end = static_cast<NarrowEnd>(i % 3);
     const int positions = coin(random) ? draw(random, 1, 33) : draw(random, 34, 600);
     SCOPED_TRACE(fmt::format("case {}: {} channels, {} outputs, {} positions, end {}, seed {}", i,

@@ -111,7 +111,7 @@ void expect_shapes(bool int8, unsigned test) {
   std::set<int> slices;
   for (int i = 0; i < 12; ++i) {
     const SqueezeShape s = random_shape(random, int8, i);
-    for (int blocks = 1; blocks <= cuda::kSqueezeMostBlocks; blocks *= 2) {
+    for (int blocks = 1; blocks <= cuda::kSqueezeMaxBlocks; blocks *= 2) {
       SCOPED_TRACE(
           fmt::format("case {}: {} images of {} positions, {} channels to {} to {}, {} blocks, seed {}", i,
                       s.images, s.positions, s.channels, s.squeezed, s.gates, blocks, gpu_seed()));

@@ -35,7 +35,7 @@ constexpr std::int64_t kHugeKernels[] = {63, 129, 1024, 4097, 70000, 1 << 20, 21
 constexpr std::int64_t kStrides[] = {1, 1, 1, 1, 1, 2, 2, 2, 3, 4, 7, 8, 9};
 constexpr std::int64_t kPads[] = {0, 0, 0, 1, 1, 1, 2, 3, 5, 15, 64};
 constexpr std::int64_t kHugeSteps[] = {17, 100, 1025, 4096, 70000, 1 << 20, (1 << 30) + 1, 2147483647};
-constexpr std::int64_t kMostWeights = 1 << 16;
+constexpr std::int64_t kMaxWeights = 1 << 16;
 
 template <typename T>
 std::shared_ptr<const Tensor> filled(Draw& draw, const Shape& shape, T low, T high) {
@@ -151,7 +151,7 @@ std::optional<RandomNode> random_conv(Draw& draw) {
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       if (i != 2 || has_bias) node.inputs[i] = &node.descs[i];
     }
-    const bool known = w_shape.elements() <= kMostWeights && !draw.one_in(16);
+    const bool known = w_shape.elements() <= kMaxWeights && !draw.one_in(16);
     if (int8) {
       const QConvAttributes a = quantized(draw, conv, outputs, has_residual);
       node.layer = std::make_shared<QConv>(a);

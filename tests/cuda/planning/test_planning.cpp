@@ -15,8 +15,8 @@ namespace pipit::test {
 namespace {
 
 constexpr int kNodes = PIPIT_SANITIZED ? 3000 : 8000;
-constexpr int kCreated = 4;                     // one in this many becomes a kernel
-constexpr std::int64_t kMostCreated = 1 << 20;  // elements of an output
+constexpr int kCreated = 4;                    // one in this many becomes a kernel
+constexpr std::int64_t kMaxCreated = 1 << 20;  // elements of an output
 
 const Registry& registry() {
   static const Registry all = [] {
@@ -102,7 +102,7 @@ void ask_about_convolutions(const MadeUpGpu& gpu, unsigned seed, Accepted& accep
     if (!node) continue;
     ++nodes;
     const std::optional<RandomNode> follower = random_follower(draw, *node);
-    const bool creates = draw.one_in(kCreated) && node->outputs[0].elements() <= kMostCreated;
+    const bool creates = draw.one_in(kCreated) && node->outputs[0].elements() <= kMaxCreated;
     ASSERT_NO_THROW(ask_everything(*node, follower ? &*follower : nullptr, creates, accepted)) << node->str();
     if (testing::Test::HasFailure()) FAIL() << "seed " << seed << ", node " << i << ": " << node->str();
   }

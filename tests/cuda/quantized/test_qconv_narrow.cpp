@@ -24,7 +24,7 @@ TEST(QConvNarrow, RandomChannels) {
     ConvCase c = pointwise(numbers, 8 * numbers.pick(1, i % 2 == 0 ? 12 : 24), 8 * numbers.pick(1, 22));
     if (!c.residual) maybe_follow(c, numbers);
     const cuda::NarrowShape shape{static_cast<int>(c.x[1]), static_cast<int>(c.weights[0])};
-    if (shape.shared_bytes() <= cuda::kNarrowMostShared) expect_conv("narrow_gemm", c, numbers);
+    if (shape.shared_bytes() <= cuda::kNarrowMaxShared) expect_conv("narrow_gemm", c, numbers);
   }
 }
 

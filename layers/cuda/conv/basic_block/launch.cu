@@ -19,7 +19,7 @@ const void* function_of(const BasicBlockPlan& plan) {
 }  // namespace
 
 cudaError_t prepare_basic_block(const BasicBlockPlan& plan) {
-  return allow_shared(function_of(plan), kBlockMostShared - kBlockReserved + 1024);
+  return allow_shared(function_of(plan), kBlockMaxShared - kBlockReserved + 1024);
 }
 
 cudaError_t launch_basic_block(const BasicBlockArgs& args, cudaStream_t stream) {

@@ -32,7 +32,7 @@ std::variant<BasicBlockPlan, std::string> plan_basic_block(const ConvChainShape&
   if (!has_turns(plan.lag, groups)) return "rows are too long";
   plan.ring = least + groups - 1;
   plan.x_ring = least + groups + 1;
-  while (plan.shared_bytes() > kBlockMostShared) {
+  while (plan.shared_bytes() > kBlockMaxShared) {
     int& more = plan.x_ring > plan.ring ? plan.x_ring : plan.ring;
     if (more <= least) return "shared memory has no room for weights and rows";
     --more;

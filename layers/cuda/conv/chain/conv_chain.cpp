@@ -161,7 +161,7 @@ PairBounds unit_bounds(const NodeSpec& spec) {
 bool has_sums_below(const NodeSpec& spec, bool relu, std::int64_t limit) {
   const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
   const MostOfInt8 most = most_of_int8(spec, weights.values<std::int8_t>(), qconv_biases(spec));
-  return most.sum < limit && most.steps < kMostSteps && (!relu || bounds_of(spec).low == 0);
+  return most.sum < limit && most.steps < kMaxSteps && (!relu || bounds_of(spec).low == 0);
 }
 
 void append_unit_constants(const NodeSpec& spec, bool stored, std::vector<std::byte>& constants) {

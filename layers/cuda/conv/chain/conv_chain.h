@@ -56,7 +56,7 @@ PairBounds unit_bounds(const NodeSpec& spec);
 /// The maximum magnitude of a sum in kernels that convert sums to floats.
 inline constexpr std::int64_t kLargeSum = std::int64_t{1} << 24;
 /// Whether the short INT8 arithmetic of these kernels gives the specification's bits, whatever x is: sums stay below
-/// `limit`, results in steps below kMostSteps. relu: besides no result is negative.
+/// `limit`, results in steps below kMaxSteps. relu: besides no result is negative.
 bool has_sums_below(const NodeSpec& spec, bool relu, std::int64_t limit);
 /// Biases, and in INT8 multipliers, of every unit of outputs (pack_unit_constants).
 void append_unit_constants(const NodeSpec& spec, bool stored, std::vector<std::byte>& constants);

@@ -48,12 +48,12 @@ inline std::int64_t blocks_for(const DepthwiseGeometry& g, int channels, int col
 // a half lost. The cost of a thread is counted in rows: those it reads, those it writes, and its start. Within 5 % of
 // the best on average in INT8 (docs/benchmarks/gpu.md).
 inline int rows_for(const DepthwiseGeometry& g, int channels, int columns, int resident_blocks) {
-  constexpr int kMostRows = 28;
+  constexpr int kMaxRows = 28;
   constexpr int kStart = 2;
   constexpr double kLost = 0.5;
   int rows = 1;
   double best = 0;
-  for (int most = std::min(kMostRows, g.out_h); most > 0; --most) {
+  for (int most = std::min(kMaxRows, g.out_h); most > 0; --most) {
     const auto each = static_cast<int>(ceil_div(g.out_h, ceil_div(g.out_h, most)));
     double rounds = static_cast<double>(blocks_for(g, channels, columns, each)) / resident_blocks;
     rounds = rounds <= 1 ? 1 : rounds + kLost * (std::ceil(rounds) - rounds);

@@ -43,8 +43,8 @@ Refusal refuse_rows(const NodeSpec& spec) {
     return "of bytes only 1x1 of stride 1 is handled";
   if (w.pad_begin[0] + w.pad_begin[1] + w.pad_end[0] + w.pad_end[1] != 0) return "there is padding";
   if (x.dtype != DType::i8 || !is_channels_last(x)) return "x is neither f32 nor i8 in channels_last";
-  if (x.shape[1] > cuda::kNarrowMostChannels)
-    return fmt::format("{} channels; at most {} are handled", x.shape[1], cuda::kNarrowMostChannels);
+  if (x.shape[1] > cuda::kNarrowMaxChannels)
+    return fmt::format("{} channels; at most {} are handled", x.shape[1], cuda::kNarrowMaxChannels);
   if (x.shape[1] % 8 != 0) return "channels must be a multiple of 8";
   return std::nullopt;
 }
@@ -90,10 +90,10 @@ Refusal refuse(const NodeSpec& spec) {
   if (Refusal reason = has_window(spec) ? refuse_window(spec) : refuse_rows(spec)) return reason;
   if (y.shape[1] % 8 != 0) return "outputs must be a multiple of 8";
   constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max() / 2;
-  if (y.elements() / y.shape[1] > kLimit || y.shape[1] > cuda::kNarrowMostShared ||
-      shape_of(spec).shared_bytes() > cuda::kNarrowMostShared)
+  if (y.elements() / y.shape[1] > kLimit || y.shape[1] > cuda::kNarrowMaxShared ||
+      shape_of(spec).shared_bytes() > cuda::kNarrowMaxShared)
     return fmt::format("more than {} bytes of weights, or {} positions, are not handled",
-                       cuda::kNarrowMostShared, kLimit);
+                       cuda::kNarrowMaxShared, kLimit);
   const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
   if (!cuda::most_of_int8(spec, weights.values<std::int8_t>(), cuda::qconv_biases(spec)).is_small())
     return "only sums below 2^22 and results below 2^15 steps are handled";

@@ -20,10 +20,10 @@
 namespace pipit::cuda {
 
 inline constexpr int kNarrowStepBytes = 32;       ///< of k, in a product
-inline constexpr int kNarrowMostChannels = 192;   ///< of x: six products deep
+inline constexpr int kNarrowMaxChannels = 192;    ///< of x: six products deep
 inline constexpr int kNarrowPairColumns = 16;     ///< of two products that share their left operands
 inline constexpr int kNarrowConstantBytes = 192;  ///< of a pair
-inline constexpr int kNarrowMostShared = 40 << 10;
+inline constexpr int kNarrowMaxShared = 40 << 10;
 inline constexpr int kNarrowWindow = 3;          ///< rows and columns of a window at most
 inline constexpr int kNarrowWindowChannels = 4;  ///< at most, of an image
 inline constexpr int kNarrowWindowBytes = 64;    ///< of k: two products

@@ -16,7 +16,7 @@ Stem stem_of(bool int8, bool from_bytes) {
 }  // namespace
 
 cudaError_t prepare_pooled_stem(bool int8, bool from_bytes) {
-  return allow_shared(reinterpret_cast<const void*>(stem_of(int8, from_bytes)), kPooledStemMostShared + 1024);
+  return allow_shared(reinterpret_cast<const void*>(stem_of(int8, from_bytes)), kPooledStemMaxShared + 1024);
 }
 
 cudaError_t launch_pooled_stem(const PooledStemArgs& args, cudaStream_t stream) {

@@ -18,10 +18,10 @@ std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape
   plan.step_rows = std::int64_t{shape.images} * shape.out_h <= 2 * workers ? 1 : 2;
   plan.steps = (shape.out_h + plan.step_rows - 1) / plan.step_rows;
   // Smaller ones: rows are shared, too, down to a few columns.
-  constexpr int kLeastColumns = 4;
+  constexpr int kMinColumns = 4;
   const std::int64_t for_a_row = workers / (std::int64_t{shape.images} * plan.steps);
   const auto most =
-      static_cast<int>(std::clamp<std::int64_t>(for_a_row, 1, std::max(shape.out_w / kLeastColumns, 1)));
+      static_cast<int>(std::clamp<std::int64_t>(for_a_row, 1, std::max(shape.out_w / kMinColumns, 1)));
   plan.out_columns = (shape.out_w + most - 1) / most;
   plan.parts = (shape.out_w + plan.out_columns - 1) / plan.out_columns;
   plan.mid_columns = std::min(2 * (plan.out_columns - 1) + 3, shape.mid_w);
@@ -42,7 +42,7 @@ std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape
       std::int64_t{plan.stored_rows()} * plan.pitch * kPooledStemChannels * shape.element_bytes;
   const std::int64_t table = pixels + pixel_bytes;
   const std::int64_t all = shape.from_bytes ? table + kPooledStemTableBytes : pixels + pixel_bytes;
-  if (all > kPooledStemMostShared) return "shared memory has no room for the rows";
+  if (all > kPooledStemMaxShared) return "shared memory has no room for the rows";
   plan.ring = static_cast<int>(ring), plan.pixels = static_cast<int>(pixels);
   plan.table = shape.from_bytes ? static_cast<int>(table) : 0;
   plan.shared_bytes = static_cast<int>(all);

@@ -30,7 +30,7 @@ inline constexpr int kPooledStemPixels = 8;    ///< of a row of the window, the 
 inline constexpr int kPooledStemChannels = 4;  ///< of a pixel, likewise
 inline constexpr int kPooledStemUnits = 4;     ///< of the depth: two rows of the window each
 inline constexpr int kPooledStemGroups = 4;    ///< of four warps that multiply
-inline constexpr int kPooledStemMostShared =
+inline constexpr int kPooledStemMaxShared =
     225 << 10;  ///< bytes that a block of threads may take on Hopper, but 2 KiB
 
 inline constexpr int kPooledStemTableBytes = kPooledStemChannels * 256 * 4;

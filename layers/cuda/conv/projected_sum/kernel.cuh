@@ -22,7 +22,7 @@ inline constexpr int kRegisters = 112, kFewRegisters = 24;
 /// Barriers of chunks that take turns, for those that arrive and for those that have been multiplied. Groups wait for
 /// chunks in any order: one waits for its own while those of a tile for each other group are still to come.
 inline constexpr int kTurns = 32;
-static_assert((kSumGroups + 1) * kSumMostChunks <= kTurns);
+static_assert((kSumGroups + 1) * kSumMaxChunks <= kTurns);
 inline constexpr int kProducts = kBlockChunkBytes / 32;  // of a chunk's depth
 inline constexpr int kUnitBytes = kUnitChannels * kBlockChunkBytes;
 

@@ -17,7 +17,7 @@ const void* function_of(const ProjectedSumArgs& args) {
 cudaError_t prepare_projected_sum(const ProjectedSumArgs& args) {
   // The maximum of all plans: they share the function.
   return cudaFuncSetAttribute(function_of(args), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              kBlockMostShared - kBlockReserved + 1024);
+                              kBlockMaxShared - kBlockReserved + 1024);
 }
 
 cudaError_t launch_projected_sum(const ProjectedSumArgs& args, cudaStream_t stream) {

@@ -14,7 +14,7 @@ std::variant<ProjectedSumPlan, std::string> plan_projected_sum(const ProjectedSu
     plan.chunks[c] = shape.in_c[c] / chunk_channels;
   }
   if (shape.out_c % kSumStageOutputs != 0) return "outputs are no multiple of 128";
-  if (plan.tile_chunks() > kSumMostChunks) return "more channels than there is room for";
+  if (plan.tile_chunks() > kSumMaxChunks) return "more channels than there is room for";
   if (shape.positions > (1 << 30)) return "more positions than are counted";
   plan.positions = static_cast<int>(shape.positions);
   plan.tiles = (plan.positions + kUnitRows - 1) / kUnitRows;
@@ -23,7 +23,7 @@ std::variant<ProjectedSumPlan, std::string> plan_projected_sum(const ProjectedSu
   for (plan.stages = all_stages; plan.stages > 0; --plan.stages) {
     if (all_stages % plan.stages != 0) continue;
     plan.slots = 0;
-    plan.slots = (kBlockMostShared - plan.shared_bytes()) / kBlockSlotBytes;
+    plan.slots = (kBlockMaxShared - plan.shared_bytes()) / kBlockSlotBytes;
     if (plan.slots >= 2 * plan.tile_chunks()) break;
   }
   if (plan.stages == 0) return "shared memory has no room for weights and two tiles";

@@ -25,7 +25,7 @@ namespace pipit::cuda {
 inline constexpr int kSumGroups = 4;
 inline constexpr int kSumStageOutputs = 128;                                ///< that are multiplied at once
 inline constexpr int kSumStageBytes = kSumStageOutputs * kBlockChunkBytes;  ///< of weights, for a chunk of k
-inline constexpr int kSumMostChunks =
+inline constexpr int kSumMaxChunks =
     6;  ///< of both convolutions: a tile's stay until all its outputs are computed
 
 struct ProjectedSumShape {

@@ -23,7 +23,7 @@ struct Traits : BlockTraits<Sum> {
 /// Barriers of units of x that take turns, for those that arrive and for those that have been multiplied. Groups wait
 /// for units in any order: one waits for its own while those of an iteration for each other group are still to come.
 inline constexpr int kTurns = 32;
-static_assert((block_groups(1) + 1) * (kBlockMostUnits + 1) <= kTurns);
+static_assert((block_groups(1) + 1) * (kBlockMaxUnits + 1) <= kTurns);
 
 #ifdef PIPIT_WARPGROUP_MMA
 
@@ -249,9 +249,9 @@ struct Group {
   /// held: the residual, or where what is added may be put.
   __device__ __forceinline__ void tail(const units::RowPlaces& places,
                                        const std::uint32_t (&operands)[T::kProducts][4],
-                                       Out (&held)[kBlockMostUnits][2], std::uint64_t left) const {
+                                       Out (&held)[kBlockMaxUnits][2], std::uint64_t left) const {
 #pragma unroll
-    for (int unit = 0; unit < kBlockMostUnits; ++unit) {
+    for (int unit = 0; unit < kBlockMaxUnits; ++unit) {
       if (unit >= p.plan.out_units) break;
       Sums<Sum> sums;
       if constexpr (Adds == BlockAdds::projection) {
@@ -277,11 +277,11 @@ struct Group {
   __device__ __forceinline__ void window_and_tail(int i) const {
     const int output = i - p.plan.lag;
     const units::RowPlaces places = places_of(output);
-    Out held[kBlockMostUnits][2];
+    Out held[kBlockMaxUnits][2];
     // Before await(): after it, the assembler would move these reads past the window's products.
     if constexpr (Adds == BlockAdds::x) {
 #pragma unroll
-      for (int unit = 0; unit < kBlockMostUnits; ++unit)
+      for (int unit = 0; unit < kBlockMaxUnits; ++unit)
         read_residual(places, min(unit, p.plan.out_units - 1), held[unit]);
     }
     await(written, output + 2 * p.plan.halo);

@@ -28,7 +28,7 @@ const void* function_of(const BlockPlan& plan) {
 }  // namespace
 
 cudaError_t prepare_resident_block(const BlockPlan& plan) {
-  return allow_shared(function_of(plan), kBlockMostShared - kBlockReserved + 1024);
+  return allow_shared(function_of(plan), kBlockMaxShared - kBlockReserved + 1024);
 }
 
 cudaError_t launch_resident_block(const ResidentBlockArgs& args, cudaStream_t stream) {

@@ -45,7 +45,7 @@ std::variant<BlockPlan, std::string> plan_block(const ConvChainShape& shape, con
   } else if (shape.convs[static_cast<std::size_t>(roles.tail)].residual >= 0) {
     plan.adds = BlockAdds::x;
   }
-  if (plan.in_units > kBlockMostUnits || plan.out_units > kBlockMostUnits ||
+  if (plan.in_units > kBlockMaxUnits || plan.out_units > kBlockMaxUnits ||
       (plan.projects() && plan.in_units > 1))
     return "more channels than there is room for";
   plan.width = shape.width, plan.height = shape.height;
@@ -57,7 +57,7 @@ std::variant<BlockPlan, std::string> plan_block(const ConvChainShape& shape, con
   plan.lag = 2 * plan.halo + 1;
   // With a tile for every group no group waits for room. Weights in fp16 leave less.
   plan.ring = plan.lag + (plan.element_bytes == 1 ? block_groups(1) : 2);
-  for (plan.slots_log2 = 3; plan.shared_bytes() > kBlockMostShared; --plan.slots_log2) {
+  for (plan.slots_log2 = 3; plan.shared_bytes() > kBlockMaxShared; --plan.slots_log2) {
     if (plan.slots_log2 == 1) return "shared memory has no room for weights and rows";
   }
   return plan;

@@ -29,8 +29,8 @@ inline constexpr int kBlockTaps = 9;
 inline constexpr int kBlockChunkBytes =
     128;  ///< of a position's channels of x, which are copied at once for a tile
 inline constexpr int kBlockSlotBytes = kUnitRows * kBlockChunkBytes;
-inline constexpr int kBlockMostUnits = 4;           ///< units of outputs, and of x
-inline constexpr int kBlockMostShared = 227 << 10;  ///< bytes that a block of threads may take on Hopper
+inline constexpr int kBlockMaxUnits = 4;           ///< units of outputs, and of x
+inline constexpr int kBlockMaxShared = 227 << 10;  ///< bytes that a block of threads may take on Hopper
 inline constexpr int kBlockReserved = 2
                                       << 10;  ///< of them: barriers, counters, the alignment of what follows
 

@@ -16,8 +16,8 @@ namespace pipit::cuda {
 namespace {
 
 constexpr int kChunkBytes = 16;
-constexpr int kMostBox = 256;  // pixels of one copy
-constexpr int kAhead = 4;      // products whose places are read before it is known whether they exist
+constexpr int kMaxBox = 256;  // pixels of one copy
+constexpr int kAhead = 4;     // products whose places are read before it is known whether they exist
 
 int pixel_bytes_of(const ConvShape& shape) {
   return shape.in_c * 2 <= 64 ? 64 : 128;
@@ -58,7 +58,7 @@ ResidentPlan plan_of(const ConvShape& shape, const KeptDepth& depth, int columns
   plan.places = plan.steps * (kTileDepth / 16) + kAhead;
   const int fixed = plan.steps * columns * kTileDepth * 2 + plan.places * 2 * static_cast<int>(sizeof(int));
   const int left = kResidentShared - kResidentReserved - 1024 - fixed;  // 1024: to begin at a multiple of it
-  plan.ring_rows = left > 0 ? std::min(left / plan.row_bytes(), kResidentMostRing) : 0;
+  plan.ring_rows = left > 0 ? std::min(left / plan.row_bytes(), kResidentMaxRing) : 0;
   plan.shared_bytes = fixed + plan.ring_rows * plan.row_bytes() + 1024;
   return plan;
 }
@@ -72,14 +72,14 @@ std::string ResidentPlan::name() const {
 std::optional<std::string> refuse_resident(const ConvShape& shape, const KeptDepth& depth) {
   if (shape.out_c % 8 != 0) return "outputs must be a multiple of 8";
   const ResidentPlan narrow = plan_of(shape, depth, 64);
-  if (narrow.box_pixels > kMostBox)
-    return fmt::format("rows of {} pixels; at most {} are copied at once", narrow.box_pixels, kMostBox);
+  if (narrow.box_pixels > kMaxBox)
+    return fmt::format("rows of {} pixels; at most {} are copied at once", narrow.box_pixels, kMaxBox);
   // Only the rows and pixels that windows begin at would be needed.
   if (shape.stride_h > (shape.kernel_h - 1) * shape.dilation_h + 1 ||
       shape.stride_w > (shape.kernel_w - 1) * shape.dilation_w + 1)
     return "windows leave out pixels of x";
   const int rows = rows_of_tiles(shape, narrow.in_rows, 1);
-  if (narrow.steps > kResidentMostSteps || narrow.ring_rows < rows)
+  if (narrow.steps > kResidentMaxSteps || narrow.ring_rows < rows)
     return fmt::format(
         "the weights of 64 outputs ({} KiB) and {} rows of x ({} KiB) do not fit into shared memory",
         narrow.steps * 64 * kTileDepth * 2 >> 10, rows, rows * narrow.row_bytes() >> 10);
@@ -91,7 +91,7 @@ std::vector<ResidentPlan> resident_plans(const ConvShape& shape, const KeptDepth
   if (refuse_resident(shape, depth)) return plans;
   for (const int columns : {128, 64}) {
     ResidentPlan plan = plan_of(shape, depth, columns);
-    if (columns == 128 && (shape.out_c <= 64 || plan.steps > kResidentMostSteps ||
+    if (columns == 128 && (shape.out_c <= 64 || plan.steps > kResidentMaxSteps ||
                            plan.ring_rows < rows_of_tiles(shape, plan.in_rows, 1)))
       continue;
     for (; plan.groups >= 1; --plan.groups) {

@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kResidentThreads<Columns>, 1)
 #ifdef PIPIT_WARPGROUP_MMA
   extern __shared__ std::uint8_t dynamic[];
   __shared__ typename Epilogue::Columns columns;
-  __shared__ std::uint64_t barriers[kResidentMostSteps + 2 * kResidentMostRing];
+  __shared__ std::uint64_t barriers[kResidentMaxSteps + 2 * kResidentMaxRing];
   __shared__ int done[4];  // warps that have finished tiles, of every group
   const ConvGemmArgs& args = p.conv;
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(kResidentThreads<Columns>, 1)
   at.weights = (ptx::shared_address(dynamic) + 1023) & ~1023U;
   at.ring = at.weights + p.plan.steps * (Columns * kTileDepth * 2);
   at.have_weights = ptx::shared_address(barriers);
-  at.have_row = at.have_weights + kResidentMostSteps * 8;
+  at.have_row = at.have_weights + kResidentMaxSteps * 8;
   const std::uint32_t ring_bytes = p.plan.ring_rows * p.plan.row_bytes();
   const int blocks = p.tile_blocks != nullptr ? p.tile_blocks[column_tile] : p.blocks;
   const bool copies = static_cast<int>(threadIdx.x) == p.plan.groups * 128;

@@ -21,8 +21,8 @@
 namespace pipit::cuda {
 
 inline constexpr int kResidentRows = 64;  ///< output positions that one group of four warps computes at once
-inline constexpr int kResidentMostRing = 48;  ///< rows of x in shared memory
-inline constexpr int kResidentMostSteps = 32;
+inline constexpr int kResidentMaxRing = 48;  ///< rows of x in shared memory
+inline constexpr int kResidentMaxSteps = 32;
 inline constexpr int kResidentShared = 227 << 10;  ///< bytes that one block of a Hopper GPU may take
 /// The bytes of these that are not for weights, x or places but for biases, multipliers, a table, barriers.
 inline constexpr int kResidentReserved = 3 << 10;

@@ -45,10 +45,10 @@ std::optional<RowChainPlan> plan_of(const ConvChain& chain, int gpu) {
 bool pays(const ConvChain& chain, const RowChainPlan& plan, int gpu) {
   const bool int8 = chain.shape.element_bytes == 1;
   const auto convolutions = static_cast<int>(chain.shape.convs.size());
-  constexpr std::int64_t kMostWeights = 256 << 10;  // of a block, a convolution
+  constexpr std::int64_t kMaxWeights = 256 << 10;  // of a block, a convolution
   const std::int64_t positions = std::int64_t{chain.shape.rows()} * chain.shape.width;
   return positions > cuda::kSpreadRows && plan.ranks >= (int8 ? 4 : 2) && convolutions >= (int8 ? 9 : 6) &&
-         plan.stream_bytes <= kMostWeights * convolutions &&
+         plan.stream_bytes <= kMaxWeights * convolutions &&
          chain.shape.rows() * plan.ranks * 2 >= hopper_processors(gpu);
 }
 

@@ -528,7 +528,7 @@ __global__ void __launch_bounds__(kRowThreads, 1) run_row_chain(const __grid_con
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) std::uint8_t shared[];
   __shared__ std::uint64_t barriers[2 * row_chain::kRingTurns + 4];
-  __shared__ RowPart parts[kRowMostParts];
+  __shared__ RowPart parts[kRowMaxParts];
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int rank = static_cast<int>(ptx::cluster_rank());
   const int row = static_cast<int>(blockIdx.x) / args.ranks;

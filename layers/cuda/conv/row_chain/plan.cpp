@@ -102,8 +102,8 @@ class Buffers {
 };
 
 std::optional<std::string> obstacle(const ConvChainShape& shape) {
-  if (shape.width > kRowMostWidth) return "rows have more than 64 pixels";
-  if (static_cast<int>(shape.inputs.size()) > kRowMostInputs) return "it reads too many values";
+  if (shape.width > kRowMaxWidth) return "rows have more than 64 pixels";
+  if (static_cast<int>(shape.inputs.size()) > kRowMaxInputs) return "it reads too many values";
   for (const ChainConv& conv : shape.convs) {
     // Here already, so that sums of offsets stay in 32 bits.
     if (std::max(conv.in_c, conv.out_c) > kRowBlockShared) return "values of a row leave no room for weights";
@@ -114,7 +114,7 @@ std::optional<std::string> obstacle(const ConvChainShape& shape) {
 }
 
 int ranks_of(const ConvChainShape& shape, int blocks) {
-  int ranks = kRowMostRanks;
+  int ranks = kRowMaxRanks;
   const auto fits = [&] {
     return shape.rows() * ranks <= blocks &&
            std::all_of(shape.convs.begin(), shape.convs.end(),
@@ -142,7 +142,7 @@ class Planner {
     for (std::size_t c = 0; c < shape_.convs.size(); ++c) {
       if (!add_conv(c)) return "values that 3x3 windows read lie across each other";
     }
-    if (static_cast<int>(plan_.parts.size()) > kRowMostParts) return "it has too many parts";
+    if (static_cast<int>(plan_.parts.size()) > kRowMaxParts) return "it has too many parts";
     plan_.values_bytes = values_.bytes;
     plan_.sums = values_.bytes;
     plan_.constants = plan_.sums + kRowSumBytes;

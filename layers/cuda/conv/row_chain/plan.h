@@ -16,10 +16,10 @@
 namespace pipit::cuda {
 
 inline constexpr int kRowWarps = 8;                    ///< that multiply
-inline constexpr int kRowMostWidth = 64;               ///< pixels of a row
-inline constexpr int kRowMostParts = 64;               ///< of a chain
-inline constexpr int kRowMostInputs = 4;               ///< values that a chain reads
-inline constexpr int kRowMostRanks = 16;               ///< blocks of a cluster
+inline constexpr int kRowMaxWidth = 64;                ///< pixels of a row
+inline constexpr int kRowMaxParts = 64;                ///< of a chain
+inline constexpr int kRowMaxInputs = 4;                ///< values that a chain reads
+inline constexpr int kRowMaxRanks = 16;                ///< blocks of a cluster
 inline constexpr int kRowUnit = 1024;                  ///< bytes: weights of 32 outputs for 32 bytes of k
 inline constexpr int kRowChunkUnits = 32;              ///< that are waited for together
 inline constexpr int kRowSumBytes = kRowWarps * 2048;  ///< sums that warps which share a depth exchange
@@ -129,15 +129,15 @@ struct RowChainArgs {
   const std::byte* of_outputs =
       nullptr;  ///< the constants of all ranks: of every part biases, in INT8 then multipliers
   const RowPart* parts = nullptr;
-  const std::byte* x[kRowMostInputs] = {};
+  const std::byte* x[kRowMaxInputs] = {};
   std::byte* y = nullptr;
   std::byte* rows = nullptr;  ///< RowChainPlan::exchange_bytes
   /// Counters of the session, zeros at first: for every block the number of runs, then for every exchange and row how
   /// many blocks have written to it in all runs.
   std::uint32_t* counters = nullptr;
   int input_count = 0, part_count = 0, exchange_count = 0;
-  RowInput inputs[kRowMostInputs];
-  RowExchange exchanges[kRowMostParts];
+  RowInput inputs[kRowMaxInputs];
+  RowExchange exchanges[kRowMaxParts];
 };
 static_assert(sizeof(RowChainArgs) < 4000);
 

@@ -11,7 +11,7 @@ namespace pipit::cuda {
 namespace {
 
 // Tiles of more positions than this are not looked at one by one: such layers are not for this kernel.
-constexpr std::int64_t kMostTiles = 4096;
+constexpr std::int64_t kMaxTiles = 4096;
 
 int taps_of(const ConvShape& s) {
   return s.kernel_h * s.kernel_w;
@@ -53,7 +53,7 @@ SpreadPlan plan_of(const ConvShape& s, int slices) {
 }
 
 bool fits(const SpreadPlan& plan) {
-  return plan.steps <= kSpreadMostSteps && 1 << plan.lane_bits <= kSpreadThreads &&
+  return plan.steps <= kSpreadMaxSteps && 1 << plan.lane_bits <= kSpreadThreads &&
          std::int64_t{plan.pixels} * plan.pitch + plan.steps * (kSpreadStepWeights + 8) <= kSpreadShared &&
          plan.shared_bytes() <= kSpreadShared - kSpreadReserved;
 }
@@ -71,11 +71,11 @@ std::string SpreadPlan::name() const {
 std::optional<std::string> refuse_spread(const ConvShape& shape) {
   if (shape.in_c % 8 != 0)
     return fmt::format("a pixel's channels must be a multiple of 16 bytes, not {}", shape.in_c * 2);
-  if (ceil_div(shape.rows(), kSpreadRows) > kMostTiles)
+  if (ceil_div(shape.rows(), kSpreadRows) > kMaxTiles)
     return fmt::format("{} output positions are too many", shape.rows());
   if (shape.rows() * shape.out_c > std::numeric_limits<int>::max())
     return "the output is too large for 32-bit offsets";
-  if (taps_of(shape) > kSpreadMostSteps)
+  if (taps_of(shape) > kSpreadMaxSteps)
     return fmt::format("a window of {} taps is too large", taps_of(shape));
   if (spread_plans(shape, 1).empty()) return "shared memory has no room for weights and pixels of a tile";
   return std::nullopt;
@@ -84,7 +84,7 @@ std::optional<std::string> refuse_spread(const ConvShape& shape) {
 std::vector<SpreadPlan> spread_plans(const ConvShape& shape, int processors) {
   std::vector<SpreadPlan> plans;
   const std::int64_t steps = ceil_div(shape.in_c * 2, kSpreadStepBytes);
-  for (int slices = 1; slices <= kSpreadMostSlices && (slices == 1 || slices <= steps); slices *= 2) {
+  for (int slices = 1; slices <= kSpreadMaxSlices && (slices == 1 || slices <= steps); slices *= 2) {
     if (SpreadPlan plan = plan_of(shape, slices); fits(plan)) plans.push_back(plan);
   }
   // As many blocks as there are multiprocessors; a few steps for each group are enough, since exchanging a cluster's

@@ -24,8 +24,8 @@ inline constexpr int kSpreadThreads = kSpreadGroups * 128;
 inline constexpr int kSpreadStepBytes = 32;  ///< of a pixel's channels: the depth of one product
 /// Bytes of the weights of one step: two halves of 16 bytes of k, in each the 32 outputs one after the other.
 inline constexpr int kSpreadStepWeights = kSpreadColumns * kSpreadStepBytes;
-inline constexpr int kSpreadMostSteps = 512;
-inline constexpr int kSpreadMostSlices = 8;  ///< the widest cluster that every GPU with clusters launches
+inline constexpr int kSpreadMaxSteps = 512;
+inline constexpr int kSpreadMaxSlices = 8;  ///< the widest cluster that every GPU with clusters launches
 /// Shared memory of a block: half of a Hopper multiprocessor's, so that the next kernel's blocks find room beside it.
 inline constexpr int kSpreadShared = (228 << 10) / 2 - 1024;
 /// The part of it that is not dynamic: multipliers, biases, a table, barriers.

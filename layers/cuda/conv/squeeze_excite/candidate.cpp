@@ -27,7 +27,7 @@ bool is_int8(const NodeSpec& average) {
   return average.layer.type() == QAveragePool::kType;
 }
 
-constexpr std::int64_t kMostElements = std::int64_t{1} << 30;
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 30;
 
 bool averages(const NodeSpec& spec) {
   const PoolAttributes& a = is_int8(spec) ? layer_as<QAveragePool>(spec.layer).attributes().pool
@@ -48,7 +48,7 @@ Refusal refuse_average(const NodeSpec& spec) {
              spec.outputs[0].dtype != DType::f16) {
     return "only fp16 and int8 are handled";
   }
-  if (x.elements() == 0 || x.elements() > kMostElements)
+  if (x.elements() == 0 || x.elements() > kMaxElements)
     return "empty tensors, or as large as this, are not handled";
   return std::nullopt;
 }
@@ -73,7 +73,7 @@ Refusal refuse_layer(const NodeSpec& spec, bool int8) {
     return "only one position is handled";
   if (spec.constant(1) == nullptr || (spec.has_input(2) && spec.constant(2) == nullptr))
     return "weights and biases must be constants";
-  if (spec.outputs[0].elements() > kMostElements) return "outputs as large as this are not handled";
+  if (spec.outputs[0].elements() > kMaxElements) return "outputs as large as this are not handled";
   if (!int8) return spec.outputs[0].dtype == DType::f16 ? Refusal() : "y is not f16";
   const QConvAttributes& q = layer_as<QConv>(spec.layer).attributes();
   if (!cuda::is_symmetric_i8(q.x) || !cuda::is_symmetric_i8(q.y)) return "x or y is not i8 with zero point 0";

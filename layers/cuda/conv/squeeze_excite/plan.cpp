@@ -49,9 +49,9 @@ SqueezePlan lay_out_squeeze_excite(const SqueezeShape& shape, int blocks) {
 }
 
 std::variant<SqueezePlan, std::string> plan_squeeze_excite(const SqueezeShape& shape, int processors) {
-  constexpr int kMostChannels = kSqueezeThreads * kSqueezeVector;
-  if (shape.channels % kSqueezeVector != 0 || shape.channels > kMostChannels || shape.gates > kMostChannels ||
-      shape.squeezed > kMostChannels)
+  constexpr int kMaxChannels = kSqueezeThreads * kSqueezeVector;
+  if (shape.channels % kSqueezeVector != 0 || shape.channels > kMaxChannels || shape.gates > kMaxChannels ||
+      shape.squeezed > kMaxChannels)
     return "channels must be a multiple of 8, and no layer wider than 4096";
   // As wide as there are multiprocessors for, or two where these have room for twice as many blocks, and while every
   // thread keeps two vectors to read: measured with EfficientNet-B0 at batch 1 to 128 (docs/benchmarks/gpu.md).
@@ -61,11 +61,11 @@ std::variant<SqueezePlan, std::string> plan_squeeze_excite(const SqueezeShape& s
     return std::int64_t{shape.images} * blocks <= std::int64_t{processors} * (blocks == 2 ? 2 : 1);
   };
   int blocks = 1;
-  while (blocks < kSqueezeMostBlocks && has_room(blocks * 2) &&
+  while (blocks < kSqueezeMaxBlocks && has_room(blocks * 2) &&
          vectors >= std::int64_t{kFewVectors} * kSqueezeThreads * blocks)
     blocks *= 2;
   SqueezePlan plan = lay_out_squeeze_excite(shape, blocks);
-  while (plan.shared_bytes > kSqueezeShared && plan.blocks < kSqueezeMostBlocks)
+  while (plan.shared_bytes > kSqueezeShared && plan.blocks < kSqueezeMaxBlocks)
     plan = lay_out_squeeze_excite(shape, plan.blocks * 2);
   if (plan.shared_bytes > kSqueezeShared) return "shared memory has no room for the weights";
   return plan;

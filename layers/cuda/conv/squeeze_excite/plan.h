@@ -23,7 +23,7 @@ namespace pipit::cuda {
 inline constexpr int kSqueezeThreads = 512;
 inline constexpr int kSqueezeVector = 8;          ///< channels that a thread reads at once
 inline constexpr int kSqueezeGateLanes = 4;       ///< that compute a gate together
-inline constexpr int kSqueezeMostBlocks = 8;      ///< of a cluster: what every GPU with clusters can launch
+inline constexpr int kSqueezeMaxBlocks = 8;       ///< of a cluster: what every GPU with clusters can launch
 inline constexpr int kSqueezeShared = 220 << 10;  ///< bytes that a block may take beside its barriers
 
 struct SqueezeShape {

@@ -19,7 +19,7 @@ const void* function_of(const StreamedBlockArgs& args) {
 }  // namespace
 
 cudaError_t prepare_streamed_block(const StreamedBlockArgs& args) {
-  return allow_shared(function_of(args), kBlockMostShared - kBlockReserved + 1024);
+  return allow_shared(function_of(args), kBlockMaxShared - kBlockReserved + 1024);
 }
 
 cudaError_t launch_streamed_block(const StreamedBlockArgs& args, cudaStream_t stream) {

@@ -30,7 +30,7 @@ std::variant<StreamedPlan, std::string> plan_streamed_block(const ConvChainShape
   plan.tiles = (plan.positions + kUnitRows - 1) / kUnitRows;
   plan.halo = (plan.width + kUnitRows) / kUnitRows;
   if (2 * plan.halo > kStreamedGroups) return "rows are longer than the ring";
-  if (plan.shared_bytes() > kBlockMostShared) return "its constants do not fit shared memory";
+  if (plan.shared_bytes() > kBlockMaxShared) return "its constants do not fit shared memory";
   const int iterations = (plan.tiles + kStreamedGroups - 1) / kStreamedGroups;
   const int most = std::max(processors, 1);
   plan.worker_tiles = (iterations + most - 1) / most * kStreamedGroups;
