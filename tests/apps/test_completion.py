@@ -58,7 +58,7 @@ class Bash(Completion):
         self.assertEqual(self.complete("bench", "--precision", "fp32,fp"), ["fp32,fp32", "fp32,fp16"])
         self.assertEqual(self.complete("profile", "--batch", ""), [])
         self.assertIn("im2col_gemm", self.complete("inspect", "--kernel", "im"))
-        self.assertEqual(self.complete("inspect", "--kernel", "no-im"), ["no-im2col_gemm"])
+        self.assertIn("no-im2col_gemm", self.complete("inspect", "--kernel", "no-im"))
         self.assertIn("winograd", self.complete("inspect", "--kernel", ""))
         self.assertIn("auto", self.complete("sweep", "conv", "--backend", ""))
         self.assertEqual(self.complete("evaluate", "--against", "fp"), ["fp32", "fp16"])

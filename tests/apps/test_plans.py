@@ -76,7 +76,7 @@ class Plans(CommandTest):
                 # Other images of the same network: the promise of tune may well break.
                 code = CHECK_FAILED if command[0] == "tune" and not same["passed"] else OK
                 done = self.pipit(*other, "--json", code=code, silent=False)
-                note, = [line for line in done.stderr.splitlines() if "prepared in another way" in line]
+                note, = [line for line in done.stderr.splitlines() if "prepared differently" in line]
                 for words in ("pipit: note: ", "plan.json", "resize 40 instead of", "bgr true instead of false", "std [1"):
                     self.assertIn(words, note)
                 self.assertEqual(len(json.loads(done.stdout)["preprocess_differences"]), 3)
