@@ -165,7 +165,7 @@ TEST(Keep, ModelsWithoutWeightsHaveNoFirstLayer) {
       [&] {
         keep_nodes(plan, built, std::vector<Kept>{{"first", "fp32"}});
       },
-      ThrowsMessage<Error>(HasSubstr("no first layer")));
+      ThrowsMessage<Error>(HasSubstr("no layer that could compute in INT8")));
 }
 
 }  // namespace

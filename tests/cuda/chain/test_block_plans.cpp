@@ -175,7 +175,7 @@ TEST(StreamedBlockPlan, RefusesWhatItHasNoRoomFor) {
               testing::HasSubstr("128"));
   EXPECT_THAT(
       reason([](ConvChainShape& s) { s.inputs = {4096}, s.convs[0].in_c = 4096, s.convs[2].out_c = 4096; }),
-      testing::HasSubstr("room"));
+      testing::HasSubstr("do not fit"));
 }
 
 }  // namespace
