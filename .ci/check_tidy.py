@@ -23,7 +23,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # What only g++ knows.
-GCC = ("-Wno-unknown-warning-option", "-Wno-ignored-optimization-argument")
+GCC = ("-Wno-unknown-warning-option", "-Wno-ignored-optimization-argument", "-Wno-unused-command-line-argument")
 UNITY = re.compile(r'^#include "(.*\.cpp)"$', re.MULTILINE)
 PRECOMPILED = re.compile(r" -Winvalid-pch| -include \S*cmake_pch\.hxx")
 
