@@ -61,6 +61,26 @@ ConvShape conv_gemm_shape(const NodeSpec& spec, const ConvAttributes& attributes
   return s;
 }
 
+ConvShape half_conv_shape(const NodeSpec& spec) {
+  return conv_gemm_shape(spec, layer_as<Conv>(spec.layer).attributes(), spec.inputs[0]->shape[1]);
+}
+
+ConvShape pair_conv_shape(const NodeSpec& spec) {
+  const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
+  ConvShape shape = conv_gemm_shape(spec, a.conv, spec.inputs[0]->shape[1] / 2);
+  shape.int8 = true;
+  shape.real_output = !a.y.quantized();
+  return shape;
+}
+
+Refusal refuse_half_conv(const NodeSpec& spec) {
+  const TensorDesc& x = *spec.inputs[0];
+  if (spec.precision != Precision::fp16 || x.dtype != DType::f16 || spec.outputs[0].dtype != DType::f16)
+    return "only fp16 is handled";
+  if (spec.has_input(3) && spec.inputs[3]->dtype != DType::f16) return "the residual must be f16";
+  return refuse_conv_gemm(spec, layer_as<Conv>(spec.layer).attributes(), x.shape[1]);
+}
+
 namespace {
 
 struct Processors {

@@ -31,6 +31,13 @@ Refusal refuse_grouped_conv_gemm(const NodeSpec& spec, const ConvAttributes& att
 
 /// The geometry, with in_c = units.
 ConvShape conv_gemm_shape(const NodeSpec& spec, const ConvAttributes& attributes, std::int64_t units);
+/// That of a Conv in fp16.
+ConvShape half_conv_shape(const NodeSpec& spec);
+/// That of a QConv whose x has an even number of channels: in_c in pairs of bytes.
+ConvShape pair_conv_shape(const NodeSpec& spec);
+
+/// Why a Conv is not one of f16 alone, its residual included, or what refuse_conv_gemm() says.
+Refusal refuse_half_conv(const NodeSpec& spec);
 
 /// The blocks of k that the spec's constant weights (f32, or i8 where two channels are a unit) keep.
 KeptDepth blocks_with_weights(const NodeSpec& spec, const ConvShape& shape);

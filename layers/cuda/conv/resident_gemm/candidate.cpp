@@ -242,8 +242,7 @@ CUtensorMap ResidentProblem::x_map(const void* x) const {
 
 namespace pipit {
 
-// Candidate "resident_gemm" of Conv: fp16 convolutions on Hopper whose weights fit into shared memory
-// (half.cu).
+// Candidate "resident_gemm" of Conv: fp16 convolutions on Hopper whose weights fit into shared memory.
 
 namespace {
 
@@ -255,24 +254,16 @@ const ConvAttributes& attributes_of(const NodeSpec& spec) {
   return layer_as<Conv>(spec.layer).attributes();
 }
 
-ConvShape shape_of(const NodeSpec& spec) {
-  return cuda::conv_gemm_shape(spec, attributes_of(spec), spec.inputs[0]->shape[1]);
-}
-
 Refusal refuse(const NodeSpec& spec) {
-  const TensorDesc& x = *spec.inputs[0];
-  if (spec.precision != Precision::fp16 || x.dtype != DType::f16 || spec.outputs[0].dtype != DType::f16)
-    return "only fp16 is handled";
-  if (spec.has_input(3) && spec.inputs[3]->dtype != DType::f16) return "the residual must be f16";
-  if (Refusal reason = cuda::refuse_conv_gemm(spec, attributes_of(spec), x.shape[1])) return reason;
-  if (x.shape[1] % 8 != 0) return "channels must be a multiple of 8";
-  return cuda::refuse_resident_gemm(spec, shape_of(spec));
+  if (Refusal reason = cuda::refuse_half_conv(spec)) return reason;
+  if (spec.inputs[0]->shape[1] % 8 != 0) return "channels must be a multiple of 8";
+  return cuda::refuse_resident_gemm(spec, cuda::half_conv_shape(spec));
 }
 
 class ResidentGemm final : public Kernel {
  public:
   explicit ResidentGemm(const NodeSpec& spec)
-      : shape_(shape_of(spec)), problem_(spec, shape_), args_(problem_.args()) {
+      : shape_(cuda::half_conv_shape(spec)), problem_(spec, shape_), args_(problem_.args()) {
     const int columns = problem_.way().plan.columns;
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
     const std::vector<Half> packed = cuda::pack_conv_weights_by_lane(shape_, problem_.depth(), shape_.in_c,
@@ -319,45 +310,38 @@ class ResidentGemm final : public Kernel {
 }  // namespace
 
 void register_cuda_conv_resident(Registry& registry) {
-  Candidate candidate{"resident_gemm", refuse,
-                      [](const NodeSpec& spec) { return std::make_unique<ResidentGemm>(spec); },
-                      [](const NodeSpec& spec) { return cuda::resident_variants(spec, shape_of(spec)); }};
+  Candidate candidate{
+      "resident_gemm", refuse, [](const NodeSpec& spec) { return std::make_unique<ResidentGemm>(spec); },
+      [](const NodeSpec& spec) { return cuda::resident_variants(spec, cuda::half_conv_shape(spec)); }};
   candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
     if (refuse(spec)) return std::nullopt;
-    return cuda::resident_estimate(spec, shape_of(spec));
+    return cuda::resident_estimate(spec, cuda::half_conv_shape(spec));
   };
-  candidate.kept_share = [](const NodeSpec& spec) { return cuda::resident_kept_share(spec, shape_of(spec)); };
+  candidate.kept_share = [](const NodeSpec& spec) {
+    return cuda::resident_kept_share(spec, cuda::half_conv_shape(spec));
+  };
   candidate.fusions.epilogue = cuda::fuses_function;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
-// Candidate "resident_gemm" of QConv: INT8 convolutions on Hopper whose weights fit into shared memory
-// (int8.cu).
+// Candidate "resident_gemm" of QConv: INT8 convolutions on Hopper whose weights fit into shared memory.
 
 namespace {
 
 using cuda::ConvShape;
 using cuda::ResidentArgs;
 
-// in_c in pairs of bytes.
-ConvShape shape_of_int8(const NodeSpec& spec) {
-  ConvShape shape = cuda::conv_gemm_shape(spec, layer_as<QConv>(spec.layer).attributes().conv,
-                                          spec.inputs[0]->shape[1] / 2);
-  shape.int8 = true;
-  return shape;
-}
-
 Refusal refuse_int8(const NodeSpec& spec) {
   if (Refusal reason = cuda::refuse_qconv_gemm(spec)) return reason;
   if (spec.outputs[0].dtype != DType::i8) return "y must be i8";
   if (spec.inputs[0]->shape[1] % 16 != 0) return "channels must be a multiple of 16";
-  return cuda::refuse_resident_gemm(spec, shape_of_int8(spec));
+  return cuda::refuse_resident_gemm(spec, cuda::pair_conv_shape(spec));
 }
 
 class QResidentGemm final : public Kernel {
  public:
   explicit QResidentGemm(const NodeSpec& spec)
-      : shape_(shape_of_int8(spec)),
+      : shape_(cuda::pair_conv_shape(spec)),
         problem_(spec, shape_),
         operands_(spec, shape_, problem_.depth(), shape_.in_c * 2, problem_.way().plan.columns),
         args_(problem_.args()) {
@@ -393,13 +377,13 @@ void register_cuda_qconv_resident(Registry& registry) {
   Candidate candidate{
       "resident_gemm", refuse_int8,
       [](const NodeSpec& spec) { return std::make_unique<QResidentGemm>(spec); },
-      [](const NodeSpec& spec) { return cuda::resident_variants(spec, shape_of_int8(spec)); }};
+      [](const NodeSpec& spec) { return cuda::resident_variants(spec, cuda::pair_conv_shape(spec)); }};
   candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
     if (refuse_int8(spec)) return std::nullopt;
-    return cuda::resident_estimate(spec, shape_of_int8(spec));
+    return cuda::resident_estimate(spec, cuda::pair_conv_shape(spec));
   };
   candidate.kept_share = [](const NodeSpec& spec) {
-    return cuda::resident_kept_share(spec, shape_of_int8(spec));
+    return cuda::resident_kept_share(spec, cuda::pair_conv_shape(spec));
   };
   candidate.fusions.epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));

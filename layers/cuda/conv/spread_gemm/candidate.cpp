@@ -82,26 +82,14 @@ namespace {
 using cuda::ConvShape;
 using cuda::SpreadArgs;
 
-const ConvAttributes& attributes_of(const NodeSpec& spec) {
-  return layer_as<Conv>(spec.layer).attributes();
-}
-
-ConvShape shape_of(const NodeSpec& spec) {
-  return cuda::conv_gemm_shape(spec, attributes_of(spec), spec.inputs[0]->shape[1]);
-}
-
 Refusal refuse(const NodeSpec& spec) {
-  const TensorDesc& x = *spec.inputs[0];
-  if (spec.precision != Precision::fp16 || x.dtype != DType::f16 || spec.outputs[0].dtype != DType::f16)
-    return "only fp16 is handled";
-  if (spec.has_input(3) && spec.inputs[3]->dtype != DType::f16) return "the residual must be f16";
-  if (Refusal reason = cuda::refuse_conv_gemm(spec, attributes_of(spec), x.shape[1])) return reason;
-  return cuda::refuse_spread_gemm(spec, shape_of(spec));
+  if (Refusal reason = cuda::refuse_half_conv(spec)) return reason;
+  return cuda::refuse_spread_gemm(spec, cuda::half_conv_shape(spec));
 }
 
 class SpreadGemm final : public Kernel {
  public:
-  explicit SpreadGemm(const NodeSpec& spec) : SpreadGemm(spec, shape_of(spec)) {}
+  explicit SpreadGemm(const NodeSpec& spec) : SpreadGemm(spec, cuda::half_conv_shape(spec)) {}
   bool orders_prior_writes() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return constants_.bytes(); }
@@ -131,12 +119,12 @@ class SpreadGemm final : public Kernel {
 }  // namespace
 
 void register_cuda_conv_spread(Registry& registry) {
-  Candidate candidate{"spread_gemm", refuse,
-                      [](const NodeSpec& spec) { return std::make_unique<SpreadGemm>(spec); },
-                      [](const NodeSpec& spec) { return cuda::spread_variants(spec, shape_of(spec)); }};
+  Candidate candidate{
+      "spread_gemm", refuse, [](const NodeSpec& spec) { return std::make_unique<SpreadGemm>(spec); },
+      [](const NodeSpec& spec) { return cuda::spread_variants(spec, cuda::half_conv_shape(spec)); }};
   candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
     if (refuse(spec)) return std::nullopt;
-    return cuda::spread_estimate(spec, shape_of(spec));
+    return cuda::spread_estimate(spec, cuda::half_conv_shape(spec));
   };
   candidate.fusions.epilogue = cuda::fuses_function;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
@@ -149,24 +137,15 @@ namespace {
 using cuda::ConvShape;
 using cuda::SpreadArgs;
 
-// in_c in pairs of bytes.
-ConvShape shape_of_int8(const NodeSpec& spec) {
-  const QConvAttributes& a = layer_as<QConv>(spec.layer).attributes();
-  ConvShape shape = cuda::conv_gemm_shape(spec, a.conv, spec.inputs[0]->shape[1] / 2);
-  shape.int8 = true;
-  shape.real_output = !a.y.quantized();
-  return shape;
-}
-
 Refusal refuse_int8(const NodeSpec& spec) {
   if (Refusal reason = cuda::refuse_qconv_gemm(spec)) return reason;
   if (spec.inputs[0]->shape[1] % 16 != 0) return "channels must be a multiple of 16";
-  return cuda::refuse_spread_gemm(spec, shape_of_int8(spec));
+  return cuda::refuse_spread_gemm(spec, cuda::pair_conv_shape(spec));
 }
 
 class QSpreadGemm final : public Kernel {
  public:
-  explicit QSpreadGemm(const NodeSpec& spec) : QSpreadGemm(spec, shape_of_int8(spec)) {}
+  explicit QSpreadGemm(const NodeSpec& spec) : QSpreadGemm(spec, cuda::pair_conv_shape(spec)) {}
   bool orders_prior_writes() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return operands_.bytes(); }
@@ -206,12 +185,12 @@ QConvGemmOperands spread_operands(const NodeSpec& spec, const ConvShape& shape, 
 }  // namespace cuda
 
 void register_cuda_qconv_spread(Registry& registry) {
-  Candidate candidate{"spread_gemm", refuse_int8,
-                      [](const NodeSpec& spec) { return std::make_unique<QSpreadGemm>(spec); },
-                      [](const NodeSpec& spec) { return cuda::spread_variants(spec, shape_of_int8(spec)); }};
+  Candidate candidate{
+      "spread_gemm", refuse_int8, [](const NodeSpec& spec) { return std::make_unique<QSpreadGemm>(spec); },
+      [](const NodeSpec& spec) { return cuda::spread_variants(spec, cuda::pair_conv_shape(spec)); }};
   candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
     if (refuse_int8(spec)) return std::nullopt;
-    return cuda::spread_estimate(spec, shape_of_int8(spec));
+    return cuda::spread_estimate(spec, cuda::pair_conv_shape(spec));
   };
   candidate.fusions.epilogue = cuda::fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
