@@ -43,7 +43,7 @@ class BatchServer {
     return static_cast<std::size_t>(tensor.shape.elements() / tensor.shape[0]);
   }
 
-  // Waits for requests and takes as many as a run holds; none when the server is told to stop.
+  // Waits for requests and takes up to `most`, the batch size of a run; none once a stop is requested.
   std::vector<Request> take(const std::stop_token& stop, std::size_t most) {
     std::vector<Request> requests;
     std::unique_lock lock(mutex_);

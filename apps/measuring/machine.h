@@ -18,7 +18,7 @@ struct Finding {
 std::vector<Finding> examine_machine();
 
 /// The findings that times depend on: pipit, the system, CPUs, instruction sets, caches, memory, clock and load, and
-/// the GPU with its libraries where it is asked for.
+/// with `gpu` the GPU and its libraries.
 std::vector<Finding> measuring_environment(bool gpu);
 
 }  // namespace pipit::apps

@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::int64_t kMinChannels = 8;
 constexpr double kMinShare = 0.05;
-// Columns that selection and refit look at: as many as cost this many multiplications, within these bounds; with few
-// for each row of K, fitted weights would follow chance.
+// The number of columns that selection and refit use is chosen so that they cost kWork multiplications, within the
+// bounds below. With few columns for each row of K, fitted weights would follow chance.
 constexpr double kWork = 6e10;
 constexpr double kMaxColumns = 65536;
 constexpr double kMinColumnsPerRow = 4;

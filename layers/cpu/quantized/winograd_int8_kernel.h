@@ -70,7 +70,7 @@ PIPIT_BYTES Vector product(const int (&row)[columns], const Vector* x) {
 // B^T d of a tile with e outputs: d[e + 2] to v[e + 2].
 template <int e>
 PIPIT_BYTES void transform_input(const Words* d, Words* v) {
-  if constexpr (e == m) {  // the matrix stands in winograd.cpp
+  if constexpr (e == m) {  // the matrix is in winograd.cpp
     const Words even = d[4] - (d[2] << 2);
     const Words odd = d[3] - (d[1] << 2);
     const Words even2 = d[4] - d[2];

@@ -6,7 +6,7 @@
 //   half_byte(words, j)   half-byte j of every word, signed, as floats
 //   halves(bytes)         kLanes halves, a vector's size aligned, as floats
 
-// How far ahead of their use weights are asked for: each is used once.
+// Weights are prefetched this many bytes before their use, since each is used once.
 constexpr std::int64_t kPackedAhead = 4096;
 
 template <typename T, int Bits, int Vectors>

@@ -65,7 +65,7 @@ struct Int8 {
 
   template <int Groups, int Pixels, int Vectors>
   PIPIT_TILE_INLINE void finish_bytes(const Vector* sums, const TileCall& call) {
-    // Known beforehand, not asked for every vector: beside a short sum this takes as long as the products.
+    // Decided once, not for every vector: with a short sum the test takes as long as the products.
     const bool fast = call.small && call.columns == 16 * Vectors;
     if (fast && call.residual[0] == nullptr) {
       finish_as<Groups, Pixels, Vectors, true, true>(sums, call, false);
