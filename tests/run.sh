@@ -9,7 +9,8 @@
 #
 # Numbers are drawn from a fixed seed; PIPIT_TEST_SEED=random draws others and prints the seed, which PIPIT_TEST_SEED=N
 # repeats.
-# Kernels for GPUs are built where the CUDA toolkit is found; PIPIT_CUDA=OFF leaves them out.
+# Kernels for GPUs are built where the CUDA toolkit and an NVIDIA driver are found, with --werror without a driver too;
+# PIPIT_CUDA=ON or OFF decides otherwise.
 # Tests that need real models and images find them in the folder that PIPIT_TEST_DATA names, and say that they
 # were skipped where it is not set. ONNX Runtime and Pillow, which some tests compare with, and jsonschema come with pip
 # into build/python. Tests that look at reports want Chromium.
@@ -32,6 +33,10 @@ case ${1-} in
     ;;
 esac
 
+if [ "$preset" = default ] && [ -z "${PIPIT_CUDA-}" ] && ! nvidia_driver; then
+  cuda=OFF
+  note "no NVIDIA driver found: building without kernels for GPUs (PIPIT_CUDA=ON builds them and their emulator)"
+fi
 install_packages "${build_packages[@]}" "${test_packages[@]}"
 python_packages "$root/build/python" numpy onnx onnxruntime pillow jsonschema || note "tests that need them are skipped"
 build "$preset" "$cuda"
