@@ -111,6 +111,10 @@ COLUMNS = 120  # of comments: clang-format breaks code before that, and leaves c
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 CUDA_HEADER = re.compile(r"(^|/)(cuda|cudnn|cublas|nvrtc|nvml|mma\.h|cutlass|thrust/|cub/)|\.cuh$")
 LIBRARY = re.compile(r"pipit_library\(\s*(\w+)([^)]*)\)")
+NAMESPACE = re.compile(r"^(?:inline )?namespace pipit\b(?!::internal\b)", re.M)
+# What the public headers declare, and its definitions.
+IN_PUBLIC_NAMESPACE = {"pipit/classifier.cpp", "pipit/compiled_model.cpp", "pipit/tools.cpp", "engine/base/version.h",
+                       "engine/base/version.cpp", "engine/graph/types.cpp", "engine/graph/dtype.h"}
 # Written in halves, so that this file passes its own check.
 UNFINISHED = re.compile(r"\b(TO" + "DO|FIX" + "ME|XX" + "X)\\b")
 
@@ -195,6 +199,13 @@ def check_includes(path, text, linked):
             yield f"{where}: includes {target}, but {folder}/CMakeLists.txt does not link pipit::{other}"
 
 
+def check_namespaces(path, text):
+    if path.parts[0] not in MAY_INCLUDE or is_public(path) or str(path) in IN_PUBLIC_NAMESPACE:
+        return
+    for match in NAMESPACE.finditer(text):
+        yield f"{path}:{line_of(text, match.start())}: opens namespace pipit, which is public; internals are in pipit::internal"
+
+
 def check_text(path, text):
     for match in UNFINISHED.finditer(text):
         yield f"{path}:{line_of(text, match.start())}: '{match[0]}': finish it, or open an issue"
@@ -219,6 +230,8 @@ def check(root, files):
         violations += check_text(path, text)
         if path.suffix in CXX:
             violations += check_includes(path, text, linked)
+        if path.suffix in CXX:
+            violations += check_namespaces(path, text)
         if path.suffix in CXX | {".py", ".sh", ".cmake"} or path.name == "CMakeLists.txt":
             violations += check_comments(path, text)
         if path.suffix in CXX | {".py", ".sh"}:
@@ -274,6 +287,7 @@ def self_test():
         "sparsity/CMakeLists.txt": ("pipit_library(sparsity DEPENDS pipit::models)\n", "links pipit::models"),
         "quant/compiles.h": ('#include "compile/compile.h"\n', "quant/compiles.h:1: quant includes compile/compile.h"),
         "compile/reads.cpp": ('#include "models/model.h"\n', "compile/reads.cpp:1: compile includes models/model.h"),
+        "models/open.h": ("namespace pipit::onnx {\n}\n", "models/open.h:1: opens namespace pipit"),
         # modules
         "engine/outside.h": ("int a;\n", "engine/ is not a module"),
         "layers/cpu/attic/new.h": ("int a;\n", "layers/cpu/attic/ is not a module"),

@@ -24,7 +24,8 @@
 namespace {
 
 using namespace pipit;
-using namespace pipit::apps;
+using namespace pipit::internal;
+using namespace pipit::internal::apps;
 
 std::string version_text() {
   const CudaStatus cuda = cuda_status();

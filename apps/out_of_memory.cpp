@@ -11,7 +11,7 @@
 
 #include "apps/commands/commands.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -85,4 +85,4 @@ void survive_lack_of_memory() {
   grow_stack();
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -1,7 +1,7 @@
 // The end of memory in places that no try surrounds.
 #pragma once
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// Ends of memory that would be an abort or a segmentation fault are exit code 1 and a line on stderr: what a
 /// destructor, another noexcept function, the making of an exception or a library's constructors before main() do not
@@ -9,4 +9,4 @@ namespace pipit::apps {
 /// std::bad_alloc where there is no room for the stack.
 void survive_lack_of_memory();
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -15,7 +15,7 @@
 #include "quant/quantize_graph.h"
 #include "quant/weight_only.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -197,4 +197,4 @@ Compiled compile(Graph graph, const CompileOptions& options) {
   return compiled;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

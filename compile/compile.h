@@ -12,7 +12,7 @@
 #include "layers/passes/pipeline.h"
 #include "quant/quantization_plan.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct CompileOptions {
   /// Device, precision, threads, kernels, fallback, micro-batches. Of `tuner` and `tuning` the first counts.
@@ -58,4 +58,4 @@ Compiled compile(Graph graph, const CompileOptions& options = {});
 /// model is quantized already and `precision` would do it again.
 void check_unquantized(const Graph& graph, Precision precision);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,7 +3,7 @@
 #include "quant/equalize.h"
 #include "quant/quantize_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 MixedModel::MixedModel(Graph fused, QuantizationPlan plan, CompileOptions options, Precision kept_as)
     : fused_(std::move(fused)), plan_(std::move(plan)), options_(std::move(options)), kept_as_(kept_as) {
@@ -59,4 +59,4 @@ std::shared_ptr<const ExecutionPlan> MixedModel::in_floating_point() const {
   return in_int8(all);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

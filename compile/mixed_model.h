@@ -8,7 +8,7 @@
 
 #include "compile/compile.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 class MixedModel {
  public:
@@ -50,4 +50,4 @@ class MixedModel {
   std::vector<std::string> followers_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

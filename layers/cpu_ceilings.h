@@ -3,7 +3,7 @@
 
 #include "engine/platform/ceilings.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Measures what `threads` threads (0: available_cpus()) reach together, in some seconds: independent multiply-adds in
 /// registers, and the register tile of convolutions on operands in the first-level cache, for every instruction set
@@ -11,4 +11,4 @@ namespace pipit {
 /// back at the end). Beside other load all of it is lower. `progress` may be empty.
 Ceilings measure_cpu_ceilings(int threads, const CeilingsProgress& progress = {});
 
-}  // namespace pipit
+}  // namespace pipit::internal

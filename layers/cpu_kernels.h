@@ -5,7 +5,7 @@
 
 #include "engine/plan/registry.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Registers every fast CPU candidate, in order of preference. Throws Error where PIPIT_ISA names an instruction set
 /// that there is not here.
@@ -20,4 +20,4 @@ std::int64_t cpu_panel_outputs();
 /// the kernel accepts in fp32; the results are those of the f32 kernel on the stored values, rounded to nearest.
 void add_half_storage(Registry& registry);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,7 +3,7 @@
 #include "layers/reference/reference.h"
 #include "layers/registry.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -55,4 +55,4 @@ std::vector<Tensor> evaluate(const Layer& layer, std::span<const std::shared_ptr
   return outputs;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,7 +3,7 @@
 
 #include "engine/platform/ceilings.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Measures a GPU in some seconds, with kernels that do nothing else: multiply-adds of floats in registers, products of
 /// halves and of bytes on tensor cores; the loops of STREAM on a quarter of the second-level cache and far beyond it;
@@ -11,4 +11,4 @@ namespace pipit {
 /// `progress` may be empty. Throws Error without such a GPU.
 Ceilings measure_gpu_ceilings(int gpu, const CeilingsProgress& progress = {});
 
-}  // namespace pipit
+}  // namespace pipit::internal

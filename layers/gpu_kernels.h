@@ -3,9 +3,9 @@
 
 #include "engine/plan/registry.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Registers every GPU candidate, in order of preference; nothing in a build without CUDA (stub.cpp).
 void register_cuda(Registry& registry);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "engine/plan/kernel.h"
 #include "layers/ops/conv.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// One convolution of two spatial dimensions with a bias. Its attributes' activation must be none.
 struct ConvProblem {
@@ -37,4 +37,4 @@ std::string cudnn_problem();
 /// there is none.
 std::vector<PeerConv> cudnn_convolutions(const ConvProblem& problem, PeerCall call, Layout layout, int gpu);
 
-}  // namespace pipit
+}  // namespace pipit::internal

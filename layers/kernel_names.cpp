@@ -8,7 +8,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -81,4 +81,4 @@ std::set<std::string> known_kernels(const Registry& registry) {
   return names;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 
 #include "engine/plan/execution_plan.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// What "[TYPE=]NAME" stands for. TYPE is a layer type, with its forms in other precisions: Conv is also QConv,
 /// DynamicQConv and WConv. NAME is that of a kernel, or what the names of several have in common before a '_':
@@ -18,4 +18,4 @@ std::vector<KernelName> kernels_named(std::string_view text, const Registry& reg
 /// What NAME may be for any type.
 std::set<std::string> known_kernels(const Registry& registry);
 
-}  // namespace pipit
+}  // namespace pipit::internal

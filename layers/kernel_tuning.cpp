@@ -6,7 +6,7 @@
 #include "engine/base/version.h"
 #include "engine/plan/tuning_cache.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace fs = std::filesystem;
 
@@ -76,4 +76,4 @@ std::vector<std::string> KernelTuning::take_notes() {
   return std::exchange(notes_, {});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

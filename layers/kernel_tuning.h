@@ -9,7 +9,7 @@
 
 #include "engine/plan/execution_plan.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// $XDG_CACHE_HOME/pipit/tuning.json, else ~/.cache/pipit/tuning.json; empty where neither folder is known.
 std::filesystem::path default_tuning_cache();
@@ -46,4 +46,4 @@ class KernelTuning {
   std::vector<std::string> notes_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

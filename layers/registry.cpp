@@ -4,7 +4,7 @@
 #include "layers/gpu_kernels.h"
 #include "layers/reference/reference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -42,4 +42,4 @@ const Registry& default_registry() {
   return registry;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,9 +3,9 @@
 
 #include "engine/plan/registry.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Fast kernels first, references last, for every layer. Built once; registration is by explicit calls.
 const Registry& default_registry();
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 
 #include "pipit/scores.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// All in [0, 1], and their sum is 1 within 1e-3.
 inline bool are_probabilities(std::span<const float> scores) {
@@ -34,4 +34,4 @@ inline std::vector<double> probabilities(ScoreKind kind, std::span<const float> 
   return values;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 
 #include "engine/base/file.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -77,4 +77,4 @@ std::filesystem::path fetched_model_path(std::string_view name) {
   return folder.empty() ? folder : folder / (std::string(name) + ".onnx");
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace pipit {
+namespace pipit::internal {
 
 enum class ModelOrigin : std::uint8_t {
   embedded,  ///< trained weights, part of the library
@@ -38,4 +38,4 @@ std::string named_model_list();
 /// Where a fetched model lies, or will: NAME.onnx in cache_folder(); empty where there is no such folder.
 std::filesystem::path fetched_model_path(std::string_view name);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "models/image/decode.h"
 #include "models/image/orientation.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -167,7 +167,7 @@ LoadedImage fill_input(Image image, const std::string& name, const Preprocess& p
     if (place.channels == 1) {
       preprocess_gray(ready, preprocess, out);
     } else {
-      pipit::preprocess(ready, preprocess, out, place.layout);
+      pipit::internal::preprocess(ready, preprocess, out, place.layout);
     }
   });
 }
@@ -190,4 +190,4 @@ LoadedImage load_image(const std::filesystem::path& path, const Preprocess& prep
   });
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -14,7 +14,7 @@
 #include "models/labels.h"
 #include "pipit/scores.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Output 0 of a classifier is [N, scores] in f32 (more extents of 1 allowed; [N]: one score); N is that of input 0.
 struct ClassOutput {
@@ -84,4 +84,4 @@ LoadedImage load_image(const std::filesystem::path& path, const Preprocess& prep
 LoadedImage load_image(const std::filesystem::path& path, const Preprocess& preprocess,
                        const TensorView& input, std::int64_t index);
 
-}  // namespace pipit
+}  // namespace pipit::internal

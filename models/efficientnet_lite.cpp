@@ -11,7 +11,7 @@
 #include "layers/ops/reshaping.h"
 #include "layers/ops/unary.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -134,4 +134,4 @@ Graph build_efficientnet_lite(int variant, const WeightSource& weight) {
   return Builder(weight).build(variant_at(variant));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

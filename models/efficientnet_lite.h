@@ -7,7 +7,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Side of the square input of variant 0, 1 or 2, in pixels: 224, 240, 260. Throws Error for another variant.
 int efficientnet_lite_side(int variant);
@@ -20,4 +20,4 @@ using WeightSource = std::function<Tensor(const std::string& name, const Shape& 
 /// the end), epsilon 1e-3. BatchNormalization, Clip and Add are nodes of their own, as in an exported model.
 Graph build_efficientnet_lite(int variant, const WeightSource& weight);
 
-}  // namespace pipit
+}  // namespace pipit::internal

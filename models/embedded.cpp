@@ -7,7 +7,7 @@ PIPIT_EMBED(pipit_resnet20, PIPIT_RESNET20_PATH)
 PIPIT_EMBED(pipit_imagenet_labels, PIPIT_IMAGENET_LABELS_PATH)
 PIPIT_EMBED(pipit_wheel_tensors, PIPIT_WHEEL_TENSORS_PATH)
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -29,4 +29,4 @@ std::string_view wheel_tensors_script() {
   return text(pipit_wheel_tensors_begin, pipit_wheel_tensors_end);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

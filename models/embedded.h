@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The bytes of models/resnet20-cifar10.onnx.
 std::span<const std::byte> resnet20_cifar10_onnx();
@@ -16,4 +16,4 @@ std::string_view imagenet_labels();
 /// models/fetch/wheel_tensors.py.
 std::string_view wheel_tensors_script();
 
-}  // namespace pipit
+}  // namespace pipit::internal

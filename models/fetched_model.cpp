@@ -18,7 +18,7 @@
 #include "models/onnx/write/writer.h"
 #include "models/safetensors.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -147,4 +147,4 @@ FetchedFile read_fetched_model(std::string_view name, const std::filesystem::pat
   return result;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

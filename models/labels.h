@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Position = class index.
 using Labels = std::vector<std::string>;
@@ -41,4 +41,4 @@ std::optional<int> find_label(const Labels& labels, std::string_view name);
 /// do not count: "2024-05-01.jpg" is a date, "7.jpg" the seventh photograph.
 std::optional<int> class_from_filename(std::string_view filename);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -13,7 +13,7 @@
 #include "models/resnet.h"
 #include "models/score_kind.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -87,4 +87,4 @@ Model load_model(const std::string& name, const OnnxOptions& options) {
   return model;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -15,7 +15,7 @@
 #include "models/onnx/read/reader.h"
 #include "pipit/scores.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct Model {
   std::string name;                             ///< as given: a built-in name or a path
@@ -42,4 +42,4 @@ Model load_model(const std::string& name, const OnnxOptions& options);
 /// The same from the bytes of an ONNX file without external data, called `name`; errors begin with it.
 Model parse_model(std::span<const std::byte> onnx, const std::string& name, const OnnxOptions& options);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "engine/base/error.h"
 #include "models/classification.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -90,4 +90,4 @@ void PreparedImages::for_each_batch(const Run& run) {
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -13,7 +13,7 @@
 #include "models/image/folder.h"
 #include "models/image/preprocess.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Decodes on the pool, several images at a time. Batches within `cache_bytes` are kept and decoded once, the others
 /// each time they are asked for, so memory does not grow with the number of images.
@@ -56,4 +56,4 @@ class PreparedImages {
   std::vector<Tensor> passing_;  // memory of those being decoded
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

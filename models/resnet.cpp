@@ -13,7 +13,7 @@
 #include "layers/ops/reshaping.h"
 #include "layers/ops/unary.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -122,4 +122,4 @@ Graph build_resnet(ResnetDepth depth, std::int64_t batch) {
   return ResnetBuilder().build(depth, batch);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

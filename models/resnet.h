@@ -6,7 +6,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 enum class ResnetDepth : std::uint8_t { resnet18, resnet50 };
 
@@ -16,4 +16,4 @@ enum class ResnetDepth : std::uint8_t { resnet18, resnet50 };
 /// model.
 Graph build_resnet(ResnetDepth depth, std::int64_t batch);
 
-}  // namespace pipit
+}  // namespace pipit::internal

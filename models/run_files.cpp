@@ -12,7 +12,7 @@
 #include "models/image/folder.h"
 #include "models/onnx/write/annotate.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -93,4 +93,4 @@ void check_output_file(const fs::path& output, std::span<const std::string> inpu
   check_writable(output);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

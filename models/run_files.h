@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Whether both lead to one file, under whatever names; neither need be there yet.
 bool same_file(const std::filesystem::path& a, const std::filesystem::path& b);
@@ -18,4 +18,4 @@ std::string replaced_by(const std::filesystem::path& output, std::span<const std
 /// Before the work begins: throws Error with replaced_by(), or as check_writable() does.
 void check_output_file(const std::filesystem::path& output, std::span<const std::string> inputs);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "engine/base/json_problem.h"
 #include "engine/base/parse_json.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -62,4 +62,4 @@ std::map<std::string, Tensor> parse_safetensors(std::string_view bytes, const st
   return tensors;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

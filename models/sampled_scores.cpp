@@ -14,7 +14,7 @@
 #include "layers/ops/quantize.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -161,4 +161,4 @@ void sample_scores(const Graph& graph, const std::function<ValueRange(ValueId)>&
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Bounds of a value's elements.
 struct ValueRange {
@@ -21,4 +21,4 @@ struct ValueRange {
 void sample_scores(const Graph& graph, const std::function<ValueRange(ValueId)>& bounds,
                    const std::function<bool(const Tensor&)>& take);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -20,7 +20,7 @@
 #include "layers/passes/rewriter.h"
 #include "models/sampled_scores.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -440,4 +440,4 @@ std::string score_kind_list() {
   return names;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

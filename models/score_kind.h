@@ -8,7 +8,7 @@
 #include "engine/graph/graph.h"
 #include "pipit/scores.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The key of the ONNX metadata under which a model says it itself, with the name of a kind.
 inline constexpr std::string_view kScoresKey = "pipit.scores";
@@ -31,4 +31,4 @@ std::optional<ScoreKind> find_score_kind(std::string_view name);
 /// "logits, softmax, ...": all names.
 std::string score_kind_list();
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -13,7 +13,9 @@
 
 namespace pipit {
 
-namespace detail {
+using namespace internal;
+
+namespace internal::detail {
 
 // What copies of a classifier share.
 struct SharedClassifier {
@@ -26,7 +28,7 @@ struct SharedClassifier {
   std::vector<std::string> notes;
 };
 
-}  // namespace detail
+}  // namespace internal::detail
 
 namespace {
 

@@ -6,7 +6,9 @@
 
 namespace pipit {
 
-namespace detail {
+using namespace internal;
+
+namespace internal::detail {
 
 struct SessionState {
   std::shared_ptr<const CompiledState> model;
@@ -15,7 +17,7 @@ struct SessionState {
   std::vector<ArrayView> outputs;
 };
 
-}  // namespace detail
+}  // namespace internal::detail
 
 void ArrayView::check_count(std::size_t count) const {
   if (static_cast<std::int64_t>(count) != shape.elements())

@@ -19,10 +19,10 @@
 namespace pipit {
 
 /// @cond
-namespace detail {
+namespace internal::detail {
 struct CompiledState;
 struct SessionState;
-}  // namespace detail
+}  // namespace internal::detail
 /// @endcond
 
 /// How kernels are chosen where several can run a layer.
@@ -138,8 +138,8 @@ class ModelSession {
 
  private:
   friend class CompiledModel;
-  explicit ModelSession(std::unique_ptr<detail::SessionState> state);
-  std::unique_ptr<detail::SessionState> state_;
+  explicit ModelSession(std::unique_ptr<internal::detail::SessionState> state);
+  std::unique_ptr<internal::detail::SessionState> state_;
 };
 
 /// A model with kernels chosen, weights packed and memory planned. Immutable: copies share it, and any number of
@@ -175,12 +175,13 @@ class CompiledModel {
   ModelSession session(int device = 0) const;
 
   /// @cond
-  explicit CompiledModel(std::shared_ptr<const detail::CompiledState> state) : state_(std::move(state)) {}
-  const detail::CompiledState& state() const { return *state_; }
+  explicit CompiledModel(std::shared_ptr<const internal::detail::CompiledState> state)
+      : state_(std::move(state)) {}
+  const internal::detail::CompiledState& state() const { return *state_; }
   /// @endcond
 
  private:
-  std::shared_ptr<const detail::CompiledState> state_;
+  std::shared_ptr<const internal::detail::CompiledState> state_;
 };
 
 }  // namespace pipit

@@ -27,6 +27,8 @@
 
 namespace pipit::tools {
 
+using namespace internal;
+
 namespace {
 
 namespace fs = std::filesystem;

@@ -12,7 +12,7 @@
 #include "quant/int8_weights.h"
 #include "quant/weighted_layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -118,4 +118,4 @@ std::vector<QuantizationPlan::Corrected> bias_correction(const Graph& fused, con
   return all;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

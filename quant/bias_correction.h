@@ -7,7 +7,7 @@
 #include "engine/runtime/session.h"
 #include "quant/quantization_plan.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Attached to a session whose plan keeps every value, sums up the channels of what the layers with weights read: their
 /// means over images and positions. Nagel et al. take them from batch normalization; calibration images serve models
@@ -42,4 +42,4 @@ class ChannelMeans final : public RunObserver {
 std::vector<QuantizationPlan::Corrected> bias_correction(const Graph& fused, const QuantizationPlan& plan,
                                                          const ChannelMeans& means);
 
-}  // namespace pipit
+}  // namespace pipit::internal

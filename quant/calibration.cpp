@@ -10,7 +10,7 @@
 #include "layers/ops/slicing.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -109,4 +109,4 @@ void CalibrationObserver::count(ValueId id, const ConstTensorView& view) {
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "engine/runtime/session.h"
 #include "quant/histogram.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The values of a graph that quantization needs ranges of: what Conv, Gemm, MatMul, Pool, Concat, activation
 /// functions, and the adding and multiplying of two tensors read and write at run time, in floating point. A value seen
@@ -50,4 +50,4 @@ class CalibrationObserver final : public RunObserver {
   std::vector<int> slot_;  // per value: index into observed_, or -1
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -70,4 +70,4 @@ std::string verdict_text(const JudgedDrop& drop) {
   return text + fmt::format(": measured within, about {} images there would prove it", drop.images);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

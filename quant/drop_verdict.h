@@ -6,7 +6,7 @@
 
 #include "quant/paired_answers.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// proven: the whole interval lies within the limit; broken: none of it; unproven: the data does not tell.
 enum class DropVerdict { proven, unproven, broken };
@@ -30,4 +30,4 @@ std::string_view verdict_name(DropVerdict verdict);
 /// it", ...
 std::string verdict_text(const JudgedDrop& drop);
 
-}  // namespace pipit
+}  // namespace pipit::internal

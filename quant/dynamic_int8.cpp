@@ -10,7 +10,7 @@
 #include "layers/passes/rewriter.h"
 #include "quant/int8_weights.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -122,4 +122,4 @@ Rewritten quantize_dynamically(Graph graph, const DynamicQuantizeAttributes& sca
   return DynamicQuantizer(std::move(graph), scales).run();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

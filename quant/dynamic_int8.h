@@ -5,7 +5,7 @@
 #include "layers/ops/dynamic_int8.h"
 #include "layers/passes/passes.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Rewrites a fused graph without layouts. Every Conv, Gemm and MatMul with constant weights reads its input through a
 /// DynamicQuantize, shared by all that read the same value, and becomes a DynamicQConv, a matrix product as a
@@ -17,4 +17,4 @@ namespace pipit {
 /// Weights that `graph` alone holds are freed one by one. Throws Error for a weight that is not finite.
 Rewritten quantize_dynamically(Graph graph, const DynamicQuantizeAttributes& scales);
 
-}  // namespace pipit
+}  // namespace pipit::internal

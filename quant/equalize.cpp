@@ -9,7 +9,7 @@
 #include "layers/passes/rewriter.h"
 #include "quant/weighted_layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -178,4 +178,4 @@ Graph equalize(const Graph& fused, std::span<const QuantizationPlan::Equalized> 
   return rewriter.finish();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

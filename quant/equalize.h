@@ -8,7 +8,7 @@
 #include "engine/graph/graph.h"
 #include "quant/quantization_plan.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Factors for every pair of convolutions of a fused graph where the first one's output is read by the second alone,
 /// without an activation between them or with Relu: relu(s x) = s relu(x) for s > 0. Clip and Relu6 are left out, for
@@ -21,4 +21,4 @@ std::vector<QuantizationPlan::Equalized> equalization(const Graph& fused);
 /// is not in the graph or has another number of channels.
 Graph equalize(const Graph& fused, std::span<const QuantizationPlan::Equalized> pairs);
 
-}  // namespace pipit
+}  // namespace pipit::internal

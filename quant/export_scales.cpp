@@ -7,7 +7,7 @@
 #include "engine/base/error.h"
 #include "quant/calibration.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -49,4 +49,4 @@ std::string to_ncnn_table(const QuantizationPlan& plan, const Graph& graph,
   return params + inputs;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "quant/quantization_plan.h"
 #include "quant/weight_scale.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// TensorRT's calibration cache: a header line, then one "tensor: scale" a line, the scale as the eight hexadecimal
 /// digits of its 32 bits (IInt8Calibrator::writeCalibrationCache).
@@ -19,4 +19,4 @@ std::string to_trt_cache(const QuantizationPlan& plan);
 std::string to_ncnn_table(const QuantizationPlan& plan, const Graph& graph,
                           const std::vector<WeightScales>& weights);
 
-}  // namespace pipit
+}  // namespace pipit::internal

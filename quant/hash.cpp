@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -77,4 +77,4 @@ std::string hash_model(const Graph& graph) {
   return hasher.hex();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// 32 hexadecimal digits, as xxh128sum prints them.
 std::string hash_bytes(std::span<const std::byte> bytes);
@@ -17,4 +17,4 @@ std::string hash_file(const std::filesystem::path& path);
 /// and its floating-point constants. Names and the batch have no part in it. Throws Error when constants were released.
 std::string hash_model(const Graph& graph);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -204,4 +204,4 @@ Histogram Histogram::from_state(const State& state) {
   return h;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

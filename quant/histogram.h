@@ -7,7 +7,7 @@
 
 #include "engine/platform/thread_pool.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Counts values in equal bins. The width of a bin is a power of two that depends only on the largest magnitude
 /// seen: when a larger value arrives, neighbouring bins are joined, and floor(floor(x / w) / 2) = floor(x / 2w).
@@ -63,4 +63,4 @@ class Histogram {
   float max_ = 0;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

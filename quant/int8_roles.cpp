@@ -21,7 +21,7 @@
 #include "quant/near_names.h"
 #include "quant/weighted_layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -212,4 +212,4 @@ std::optional<std::pair<ValueId, ValueId>> factors(const Graph& graph, const Nod
   return std::nullopt;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "quant/quantization_plan.h"
 #include "quant/quantize_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 enum class Role {
   floating,  ///< computes in f32
@@ -34,4 +34,4 @@ Roles choose_roles(const Graph& graph, const QuantizationPlan& plan);
 /// The operands of a product as QMul takes them, the larger one first; nothing where it does not.
 std::optional<std::pair<ValueId, ValueId>> factors(const Graph& graph, const Node& node);
 
-}  // namespace pipit
+}  // namespace pipit::internal

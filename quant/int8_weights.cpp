@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -61,4 +61,4 @@ QuantizedWeights quantize_weights(const Shape& shape, std::span<const float> wei
   return result;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

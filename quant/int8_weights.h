@@ -5,7 +5,7 @@
 
 #include "engine/graph/tensor.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct QuantizedWeights {
   Tensor weights;             ///< i8, [O, I, kernel...], in [-127, 127]
@@ -21,4 +21,4 @@ struct QuantizedWeights {
 QuantizedWeights quantize_weights(const Shape& shape, std::span<const float> weights,
                                   std::span<const float> bias, float input_scale, bool per_channel);
 
-}  // namespace pipit
+}  // namespace pipit::internal

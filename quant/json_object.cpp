@@ -7,7 +7,7 @@
 #include "engine/base/error.h"
 #include "quant/near_names.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 JsonObject::JsonObject(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
   if (!json.is_object()) fail("{} must be a JSON object, not {}", where_, shown(json));
@@ -70,4 +70,4 @@ void JsonObject::wrong(const char* key, const std::string& expected) const {
   fail("{}: '{}' must be {}, not {}", where_, key, expected, shown(at(key)));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

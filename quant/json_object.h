@@ -7,7 +7,7 @@
 
 #include "engine/base/parse_json.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Every function throws Error, beginning with `where`, for a member that is missing or of another type.
 class JsonObject {
@@ -36,4 +36,4 @@ class JsonObject {
   std::string where_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

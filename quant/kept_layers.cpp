@@ -12,7 +12,7 @@
 #include "quant/near_names.h"
 #include "quant/weighted_layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -155,4 +155,4 @@ void check_kept_nodes(const QuantizationPlan& plan, const Graph& graph) {
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

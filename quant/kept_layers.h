@@ -10,7 +10,7 @@
 #include "pipit/types.h"
 #include "quant/quantization_plan.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// "NAME=fp32", "NAME=fp16" or "NAME=int8" (the last '=' counts, names may have others). Throws Error for any other
 /// form.
@@ -37,4 +37,4 @@ std::vector<std::string> keep_nodes(QuantizationPlan& plan, const Graph& graph,
 /// Throws Error, listing the nearest names, when plan.keep names a node that `graph` does not have.
 void check_kept_nodes(const QuantizationPlan& plan, const Graph& graph);
 
-}  // namespace pipit
+}  // namespace pipit::internal

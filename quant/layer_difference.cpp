@@ -7,7 +7,7 @@
 #include "layers/ops/quantization.h"
 #include "quant/calibration.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -178,4 +178,4 @@ RunObserver& LayerComparison::quantized() {
   return *quantized_;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "layers/ops/quantization.h"
 #include "quant/tensor_difference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// How every value of a graph is stored: dtype f32 for those that are not quantized. What only moves integers hands on
 /// the quantization of its (first) input.
@@ -56,4 +56,4 @@ class LayerComparison {
   std::unique_ptr<QuantizedObserver> quantized_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

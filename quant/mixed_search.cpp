@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 DropEstimate measured_drop(const PairedAnswers& answers) {
   const DropInterval interval = drop_interval(answers, 0.5);
@@ -101,4 +101,4 @@ std::vector<int> kept_counts(int layers) {
   return counts;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 
 #include "quant/paired_answers.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// A drop as the search sees it: a mean and its standard error, as shares of the images.
 struct DropEstimate {
@@ -68,4 +68,4 @@ int choose_step(const std::vector<MixedStep>& steps, double max_drop, double con
 /// Numbers of kept layers from 0 to `layers`, at most about 20: all up to 6, then ever fewer.
 std::vector<int> kept_counts(int layers);
 
-}  // namespace pipit
+}  // namespace pipit::internal

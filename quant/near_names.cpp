@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -56,4 +56,4 @@ std::string near_names(std::string_view name, std::span<const std::string> candi
   return text.empty() ? text : text + "?";
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 double normal_quantile(double p) {
   double low = -40;
@@ -35,4 +35,4 @@ DropInterval drop_interval(const PairedAnswers& answers, double confidence) {
   return {std::max(-1.0, difference - half), std::min(1.0, difference + half)};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

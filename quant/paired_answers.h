@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// How two classifiers answered the same images.
 struct PairedAnswers {
@@ -35,4 +35,4 @@ DropInterval drop_interval(const PairedAnswers& answers, double confidence);
 /// The x below which a standard normal number lies with probability p in (0, 1).
 double normal_quantile(double p);
 
-}  // namespace pipit
+}  // namespace pipit::internal

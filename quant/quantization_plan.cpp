@@ -7,7 +7,7 @@
 #include "engine/base/error.h"
 #include "quant/hash.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -160,4 +160,4 @@ std::string corrections_hash(const QuantizationPlan& plan) {
   return hash_bytes(std::as_bytes(std::span(bytes)));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -12,7 +12,7 @@
 #include "quant/histogram.h"
 #include "quant/threshold.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The version of the JSON form.
 inline constexpr int kQuantizationPlanVersion = 2;
@@ -116,4 +116,4 @@ QuantizationPlan quantization_plan_from_json(std::string_view json);
 /// Likewise from a file of at most 1 GiB; errors begin with its path.
 QuantizationPlan read_quantization_plan(const std::filesystem::path& path);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "quant/json_object.h"
 #include "quant/quantization_plan.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -247,4 +247,4 @@ QuantizationPlan read_quantization_plan(const std::filesystem::path& path) {
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

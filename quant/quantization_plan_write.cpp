@@ -5,7 +5,7 @@
 #include "engine/base/file.h"
 #include "quant/quantization_plan.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -86,4 +86,4 @@ void write_quantization_plan(const std::filesystem::path& path, const Quantizati
   write_file(path, text);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -15,7 +15,7 @@
 #include "quant/int8_roles.h"
 #include "quant/int8_weights.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -239,4 +239,4 @@ Quantized quantize_graph(const Graph& graph, const QuantizationPlan& plan, const
   return Quantizer(equal, plan, options).run();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

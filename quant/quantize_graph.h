@@ -4,7 +4,7 @@
 #include "engine/graph/graph.h"
 #include "quant/quantization_plan.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct QuantizeOptions {
   /// How activations are stored: i8 with zero point 0, or u8 with zero point 128, which hold the same values. The
@@ -33,4 +33,4 @@ struct Quantized {
 Quantized quantize_graph(const Graph& graph, const QuantizationPlan& plan,
                          const QuantizeOptions& options = {});
 
-}  // namespace pipit
+}  // namespace pipit::internal

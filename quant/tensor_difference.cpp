@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -81,4 +81,4 @@ TensorDifference::Channel TensorDifference::worst_channel() const {
   return {worst - channels_.begin(), all > 0 ? worst->noise / all : 0, decibel(worst->signal, worst->noise)};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

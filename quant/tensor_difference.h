@@ -7,7 +7,7 @@
 
 #include "engine/graph/shape.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 class TensorDifference {
  public:
@@ -49,4 +49,4 @@ class TensorDifference {
   std::uint64_t clipped_ = 0;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

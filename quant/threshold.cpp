@@ -7,7 +7,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -236,4 +236,4 @@ double clipped_share(const Histogram& histogram, double threshold) {
   return static_cast<double>(above) / static_cast<double>(histogram.count());
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

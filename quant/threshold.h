@@ -6,7 +6,7 @@
 
 #include "quant/histogram.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 enum class ThresholdMethod : std::uint8_t {
   minmax,      ///< the largest magnitude: nothing is clipped
@@ -45,4 +45,4 @@ Threshold find_threshold(const Histogram& histogram, const ThresholdOptions& opt
 /// What lies below is rounded to 127 and loses no more than others do.
 double clipped_share(const Histogram& histogram, double threshold);
 
-}  // namespace pipit
+}  // namespace pipit::internal

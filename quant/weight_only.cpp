@@ -9,7 +9,7 @@
 #include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -212,4 +212,4 @@ Rewritten store_weights_only(Graph graph, const WeightOnlyOptions& options, Thre
   return {rewriter.finish(), changes};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "layers/ops/weight_only.h"
 #include "layers/passes/passes.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Weights as layers/ops/weight_only.h stores them.
 struct StoredWeights {
@@ -42,4 +42,4 @@ WeightFormat weight_format(const WeightOnlyOptions& options, bool convolution, s
 /// that a graph handed over (std::move) is never held twice.
 Rewritten store_weights_only(Graph graph, const WeightOnlyOptions& options, ThreadPool& pool);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "layers/ops/gemm.h"
 #include "layers/ops/matmul.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -54,4 +54,4 @@ std::vector<WeightScales> weight_scales(const Graph& graph, bool per_channel) {
   return all;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The weights of a node that INT8 kernels multiply by: operand 1 of a Conv, a Gemm or a MatMul, when constant.
 struct WeightScales {
@@ -18,4 +18,4 @@ struct WeightScales {
 /// finite or were released.
 std::vector<WeightScales> weight_scales(const Graph& graph, bool per_channel);
 
-}  // namespace pipit
+}  // namespace pipit::internal

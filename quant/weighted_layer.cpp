@@ -5,7 +5,7 @@
 #include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -32,4 +32,4 @@ std::vector<std::string> weighted_layers(const Graph& graph) {
   return names;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -149,4 +149,4 @@ Graph remove_branches(const Graph& graph, const std::set<std::string>& last) {
   return rewriter.finish();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 
 #include "sparsity/removal.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The nodes between a value and the convolution that adds it to its result: y = activation(conv(f(x)) + x).
 struct Branch {
@@ -28,4 +28,4 @@ Removals removals_of(const Graph& graph, const std::vector<Branch>& branches);
 /// weights and biases. Throws Error when a name is not that of the last node of a branch.
 Graph remove_branches(const Graph& graph, const std::set<std::string>& last);
 
-}  // namespace pipit
+}  // namespace pipit::internal

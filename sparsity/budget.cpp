@@ -4,7 +4,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -136,4 +136,4 @@ const Selection& within(const std::vector<Selection>& all, double ms) {
   return all.back();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

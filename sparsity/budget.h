@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// One variant of a layer.
 struct Option {
@@ -40,4 +40,4 @@ std::vector<Selection> selections(const std::vector<std::vector<Option>>& layers
 /// The first selection that takes at most `ms`, or the last one.
 const Selection& within(const std::vector<Selection>& all, double ms);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -60,4 +60,4 @@ std::vector<ChannelConstant> channel_constants(const Graph& graph, const Channel
   return result;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "engine/graph/graph.h"
 #include "sparsity/kept_channels.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// A dimension of a constant operand that is the channel dimension of a value.
 struct ChannelConstant {
@@ -26,4 +26,4 @@ std::vector<ChannelConstant> channel_constants(const Graph& graph, const Channel
 /// Whether a convolution of several groups is tied by whole groups (find_channel_groups).
 bool ties_whole_groups(std::int64_t groups, std::int64_t outputs);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "layers/passes/rewriter.h"
 #include "sparsity/channel_walk.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 const ValueChannels& ChannelWalk::of(ValueId id) const {
   static const ValueChannels& none = *new ValueChannels;
@@ -208,4 +208,4 @@ ChannelGroups find_channel_groups(const Graph& graph) {
   return walk.finish();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

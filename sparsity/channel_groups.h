@@ -13,7 +13,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Neighbouring channels of a node with constant weights (has_constant_weights, layers/passes/real_weights.h).
 struct ChannelRun {
@@ -60,4 +60,4 @@ struct ChannelGroups {
 /// are more than 2^26, an absurd model, no groups are found.
 ChannelGroups find_channel_groups(const Graph& graph);
 
-}  // namespace pipit
+}  // namespace pipit::internal

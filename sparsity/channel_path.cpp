@@ -10,7 +10,7 @@
 #include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -163,4 +163,4 @@ Removals removals_of(const Graph& graph, const ChannelGroups& found, const std::
   return removals;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

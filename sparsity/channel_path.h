@@ -9,7 +9,7 @@
 #include "sparsity/eliminate.h"
 #include "sparsity/removal.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Removable channel groups that the same layers write and read: what lies between one layer and the next, or a
 /// residual stream, the sum of what several layers write, which the blocks on it and what follows them read.
@@ -49,4 +49,4 @@ ChannelPath order_channels(ChannelFamily family, std::vector<EliminationPart> re
 /// Rows, biases and columns of the marked groups (one mark per group).
 Removals removals_of(const Graph& graph, const ChannelGroups& found, const std::vector<bool>& removed);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "layers/passes/rewriter.h"
 #include "sparsity/channel_walk.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -199,4 +199,4 @@ bool tie_movement_layer(ChannelWalk& walk, const Node& node) {
   return true;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

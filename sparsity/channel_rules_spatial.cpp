@@ -11,7 +11,7 @@
 #include "layers/passes/rewriter.h"
 #include "sparsity/channel_walk.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -119,4 +119,4 @@ bool tie_spatial_layer(ChannelWalk& walk, const Node& node) {
   return true;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

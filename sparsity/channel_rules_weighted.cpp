@@ -8,7 +8,7 @@
 #include "layers/passes/rewriter.h"
 #include "sparsity/channel_walk.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -112,4 +112,4 @@ bool tie_weighted_layer(ChannelWalk& walk, const Node& node) {
   return true;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

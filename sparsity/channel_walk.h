@@ -7,7 +7,7 @@
 
 #include "sparsity/channel_groups.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Channels, numbered as they are met, tied into sets (union by size), and what each value consists of. In
 /// ValueChannels::groups stand channels until finish().
@@ -77,4 +77,4 @@ bool tie_elementwise_layer(ChannelWalk& walk, const Node& node);  // Unary, Bina
 bool tie_spatial_layer(ChannelWalk& walk, const Node& node);      // normalizations, Pool, Reduce, Resize, Pad
 bool tie_movement_layer(ChannelWalk& walk, const Node& node);  // Reshape, Concat and what else moves elements
 
-}  // namespace pipit
+}  // namespace pipit::internal

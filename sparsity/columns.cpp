@@ -8,7 +8,7 @@
 #include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 Columns::Columns(const Graph& graph, const Node& node) {
   const Shape weights = real_weights(graph, node).shape;
@@ -100,4 +100,4 @@ std::vector<std::int64_t> sample_positions_of_each(std::int64_t positions, std::
   return all;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Reads columns from the values around a layer with constant weights (has_constant_weights). A position is a sample
 /// and a place in space: of a convolution sample * places + place, of a matrix product a row.
@@ -48,4 +48,4 @@ std::vector<std::int64_t> sample_positions_of_each(std::int64_t positions, std::
                                                    std::int64_t wanted, std::uint64_t seed,
                                                    std::uint64_t run);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "engine/base/error.h"
 #include "layers/scores.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -78,4 +78,4 @@ double divergence(std::span<const float> outputs, std::span<const float> referen
   return std::max(sum / images, 0.0);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

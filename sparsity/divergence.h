@@ -6,7 +6,7 @@
 
 #include "pipit/scores.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Kullback-Leibler divergence of the classes' probabilities from those of `reference`, in nats, the mean over images.
 /// Both: [images, classes]. Probabilities are what the kind of scores says; logits are probabilities where those of
@@ -15,4 +15,4 @@ namespace pipit {
 double divergence(std::span<const float> outputs, std::span<const float> reference, std::size_t classes,
                   ScoreKind kind = ScoreKind::logits);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "engine/base/error.h"
 #include "sparsity/linear_algebra.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -318,4 +318,4 @@ std::vector<PanelStep> balance_paths(const std::vector<Elimination>& paths, std:
   return balanced;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "engine/platform/thread_pool.h"
 #include "sparsity/gram.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// How the loss of a group of weights is judged.
 enum class Importance : std::uint8_t {
@@ -76,4 +76,4 @@ std::vector<PanelStep> merge_paths(const std::vector<Elimination>& panels);
 std::vector<PanelStep> balance_paths(const std::vector<Elimination>& paths, std::int64_t channels,
                                      std::int64_t outputs, std::int64_t neighbours);
 
-}  // namespace pipit
+}  // namespace pipit::internal

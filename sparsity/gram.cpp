@@ -5,7 +5,7 @@
 #include "engine/base/error.h"
 #include "sparsity/linear_algebra.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -150,4 +150,4 @@ void GramBuilder::flush() {
   rows_ = 0;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "engine/graph/graph.h"
 #include "engine/platform/thread_pool.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Sums over sampled columns of the im2col product of one layer, or of one group of a grouped convolution. A column x
 /// has depth K = I * taps, in the order of a row of the weights [I, kernel...], and a 1 after it, for the bias; y are
@@ -74,4 +74,4 @@ class GramBuilder {
   std::vector<float> y_;  // [chunk, outputs]
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 KeptChannels::KeptChannels(const Graph& graph, const ChannelGroups& found, const std::vector<bool>& removed)
     : graph_(graph), found_(found), removed_(removed) {
@@ -107,4 +107,4 @@ Tensor zeroed(const Tensor& tensor, int axis, const std::vector<std::int64_t>& p
   return result;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

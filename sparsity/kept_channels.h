@@ -5,7 +5,7 @@
 
 #include "sparsity/channel_groups.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The channels of a graph's values that stay.
 class KeptChannels {
@@ -37,4 +37,4 @@ Tensor take(const Tensor& tensor, int axis, const std::vector<std::int64_t>& pos
 /// The tensor with zeros there, row-major.
 Tensor zeroed(const Tensor& tensor, int axis, const std::vector<std::int64_t>& positions);
 
-}  // namespace pipit
+}  // namespace pipit::internal

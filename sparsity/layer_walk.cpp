@@ -16,7 +16,7 @@
 #include "sparsity/columns.h"
 #include "sparsity/linear_algebra.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -373,4 +373,4 @@ std::size_t walk_bytes(const Graph& graph) {
   return 2 * most;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -13,7 +13,7 @@
 #include "sparsity/gram.h"
 #include "sparsity/replace_weights.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct WalkOptions {
   /// Which columns are sampled; the same for every run of the same images.
@@ -71,4 +71,4 @@ Graph walk_layers(const Graph& graph, std::vector<Tensor> inputs, const WalkOpti
 /// The bytes that walk_layers() holds of values for one input, at most.
 std::size_t walk_bytes(const Graph& graph);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 #include "sparsity/linear_algebra_avx2.h"
 #include "sparsity/linear_algebra_kernel.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 const LinearAlgebra& linear_algebra() {
 #if PIPIT_ISA_X86
@@ -13,4 +13,4 @@ const LinearAlgebra& linear_algebra() {
   return kFunctions;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

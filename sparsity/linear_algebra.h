@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// All matrices are row-major; `stride` is the distance between rows in elements.
 struct LinearAlgebra {
@@ -27,4 +27,4 @@ struct LinearAlgebra {
 /// For the instruction set that chosen_isa() names, at most AVX2.
 const LinearAlgebra& linear_algebra();
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,11 +4,11 @@
 #if PIPIT_ISA_X86
 #include "sparsity/linear_algebra_kernel.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 const LinearAlgebra& linear_algebra_avx2() {
   return kFunctions;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal
 #endif

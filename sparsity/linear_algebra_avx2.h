@@ -5,9 +5,9 @@
 #include "sparsity/linear_algebra.h"
 
 #if PIPIT_ISA_X86
-namespace pipit {
+namespace pipit::internal {
 
 const LinearAlgebra& linear_algebra_avx2();
 
-}  // namespace pipit
+}  // namespace pipit::internal
 #endif

@@ -6,7 +6,7 @@
 
 #include "sparsity/linear_algebra.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -67,4 +67,4 @@ constexpr LinearAlgebra kFunctions{add_transposed_product, add_product, outputs,
 
 }  // namespace
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "layers/passes/rewriter.h"
 #include "sparsity/replace_weights.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -146,4 +146,4 @@ Graph apply_mask(const Graph& graph, const PruningMask& mask) {
   return replace_weights(graph, std::move(replaced));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

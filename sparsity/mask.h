@@ -9,7 +9,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// What a group of weights is that is removed at once. Weights are [O, I, kernel...] as RealWeights has them
 /// (layers/passes/real_weights.h); a convolution of several groups has I input channels in each.
@@ -62,4 +62,4 @@ using PruningMask = std::vector<LayerMask>;
 /// (has_constant_weights, layers/passes/real_weights.h). Throws Error when a mask names no such node or does not fit.
 Graph apply_mask(const Graph& graph, const PruningMask& mask);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -214,4 +214,4 @@ Paths find_paths(const Graph& graph, std::vector<Tensor> inputs, const PathOptio
   return paths;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

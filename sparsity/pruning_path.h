@@ -9,7 +9,7 @@
 #include "sparsity/layer_walk.h"
 #include "sparsity/mask.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// What of an input channel falls from a panel of outputs at once.
 enum class RowTaps : std::uint8_t {
@@ -71,4 +71,4 @@ struct Paths {
 Paths find_paths(const Graph& graph, std::vector<Tensor> inputs, const PathOptions& options,
                  const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
 
-}  // namespace pipit
+}  // namespace pipit::internal

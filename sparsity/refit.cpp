@@ -8,7 +8,7 @@
 #include "sparsity/linear_algebra.h"
 #include "sparsity/mask.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -117,4 +117,4 @@ NewWeights refit(const std::vector<Gram>& sums, const NewWeights& dense,
   return made;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "sparsity/gram.h"
 #include "sparsity/replace_weights.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct RefitOptions {
   /// What a weight may cost to move away from the one it was, as a share of the mean variance of what the layer reads;
@@ -27,4 +27,4 @@ NewWeights refit(const std::vector<Gram>& sums, const NewWeights& dense,
                  std::span<const std::uint8_t> removed, std::span<const std::uint8_t> dead, bool with_bias,
                  const RefitOptions& options, ThreadPool& pool);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -114,4 +114,4 @@ Remaining remove_and_refit(const Graph& graph, std::vector<Tensor> inputs, const
   return remaining;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

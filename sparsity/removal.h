@@ -9,7 +9,7 @@
 #include "sparsity/mask.h"
 #include "sparsity/refit.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// What is removed of one layer with constant weights.
 struct Removal {
@@ -44,4 +44,4 @@ Remaining remove_and_refit(const Graph& graph, std::vector<Tensor> inputs, const
                            const RemovalOptions& options,
                            const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
 
-}  // namespace pipit
+}  // namespace pipit::internal

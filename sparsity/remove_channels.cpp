@@ -14,7 +14,7 @@
 #include "sparsity/channel_constants.h"
 #include "sparsity/kept_channels.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -273,4 +273,4 @@ std::vector<bool> find_dead_groups(const Graph& graph, const ChannelGroups& foun
   return dead;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

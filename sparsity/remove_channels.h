@@ -6,7 +6,7 @@
 #include "engine/graph/graph.h"
 #include "sparsity/channel_groups.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// `graph`, of which `found` are the channel groups, with zeros for those marked in `removed` (one mark per group):
 /// their rows of weights and their biases, and what normalizations and sums of constants would add to them. Shapes stay
@@ -29,4 +29,4 @@ void spare_last_channels(const ChannelGroups& found, std::vector<bool>& removed)
 /// outputs of the graph itself.
 std::vector<bool> find_dead_groups(const Graph& graph, const ChannelGroups& found);
 
-}  // namespace pipit
+}  // namespace pipit::internal

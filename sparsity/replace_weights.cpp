@@ -9,7 +9,7 @@
 #include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -100,4 +100,4 @@ Graph replace_weights(const Graph& graph, std::map<std::string, NewWeights> laye
   return rewriter.finish();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

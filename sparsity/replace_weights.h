@@ -7,7 +7,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The weights of a layer as RealWeights has them (layers/passes/real_weights.h), to be changed.
 struct NewWeights {
@@ -25,4 +25,4 @@ NewWeights weights_of(const Graph& graph, const Node& node);
 /// node with constant weights, shapes do not fit, or a MatMul, which has no bias, should get one.
 Graph replace_weights(const Graph& graph, std::map<std::string, NewWeights> layers);
 
-}  // namespace pipit
+}  // namespace pipit::internal

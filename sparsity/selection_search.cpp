@@ -7,7 +7,7 @@
 #include "engine/base/statistics.h"
 #include "sparsity/linear_algebra.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -312,4 +312,4 @@ std::vector<std::size_t> SelectionSearch::best(double speedup) const {
   return order;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 
 #include "sparsity/budget.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct MeasuredSelection {
   Selection selection;
@@ -61,4 +61,4 @@ class SelectionSearch {
   std::vector<MeasuredSelection> measured_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

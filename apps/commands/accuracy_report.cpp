@@ -8,7 +8,7 @@
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -121,4 +121,4 @@ std::string accuracy_text(const Accuracy& accuracy, const Labels& labels, int wi
   return text;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -6,7 +6,7 @@
 
 #include "apps/measuring/accuracy.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// "top-1", "accuracy" (of yes or no), "exact" (of tags): the share of answers that are right.
 std::string name_of_right(const Accuracy& accuracy);
@@ -17,4 +17,4 @@ nlohmann::ordered_json accuracy_json(const Accuracy& accuracy, const Labels& lab
 /// The same as lines, their first word `width` wide.
 std::string accuracy_text(const Accuracy& accuracy, const Labels& labels, int width);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

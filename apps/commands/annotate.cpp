@@ -16,7 +16,7 @@
 #include "models/onnx/write/annotate.h"
 #include "models/score_kind.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -182,4 +182,4 @@ void add_annotate(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] { exit_code = annotate(*options); });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -19,7 +19,7 @@
 #include "engine/platform/device.h"
 #include "engine/platform/host_memory.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -382,4 +382,4 @@ void add_bench(CLI::App& app, int& exit_code) {
   });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

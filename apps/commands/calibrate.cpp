@@ -18,7 +18,7 @@
 #include "quant/export_scales.h"
 #include "quant/kept_layers.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -291,4 +291,4 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

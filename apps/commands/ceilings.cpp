@@ -15,7 +15,7 @@
 #include "engine/platform/device.h"
 #include "engine/platform/thread_pool.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -103,4 +103,4 @@ void add_ceilings(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] { exit_code = ceilings(*options); });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -15,7 +15,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -133,4 +133,4 @@ ChildResult run_child(const std::vector<std::string>& command, std::size_t most_
   return result;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

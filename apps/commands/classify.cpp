@@ -18,7 +18,7 @@
 #include "models/image/folder.h"
 #include "models/score_kind.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -249,4 +249,4 @@ void add_classify(CLI::App& app, int& exit_code) {
   });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

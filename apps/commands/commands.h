@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitRuntime = 1;
@@ -39,4 +39,4 @@ int exit_without_rows(const std::string& problem, bool failed);
 void add_models(CLI::App& app, int& exit_code);
 void add_fetch(CLI::App& app, int& exit_code);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

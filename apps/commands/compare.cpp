@@ -18,7 +18,7 @@
 #include "apps/options/values.h"
 #include "engine/base/version.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -264,4 +264,4 @@ void add_compare(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] { exit_code = compare(*options); });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -19,7 +19,7 @@
 #include "quant/kept_layers.h"
 #include "quant/layer_difference.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -343,4 +343,4 @@ void add_diff(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] { exit_code = diff(*options); });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

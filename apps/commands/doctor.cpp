@@ -11,7 +11,7 @@
 #include "apps/measuring/runner.h"
 #include "engine/base/version.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -58,4 +58,4 @@ void add_doctor(CLI::App& app, int& exit_code) {
   command->callback([as_json, quiet, &exit_code] { exit_code = doctor(*as_json, *quiet); });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -21,7 +21,7 @@
 #include "quant/hash.h"
 #include "quant/quantization_plan.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -445,4 +445,4 @@ void add_evaluate(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] { exit_code = evaluate(*options); });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

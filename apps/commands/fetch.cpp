@@ -11,7 +11,7 @@
 #include "engine/base/version.h"
 #include "models/catalogue.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -76,4 +76,4 @@ void add_fetch(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] { exit_code = fetch(*options); });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -11,7 +11,7 @@
 #include "engine/base/file.h"
 #include "models/catalogue.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -101,4 +101,4 @@ DefaultModel default_model(bool quiet) {
   return chosen;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -5,7 +5,7 @@
 
 #include "models/fetched_model.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// What the model of this name is made of; null where it is not one that is fetched.
 const WeightsWheel* find_wheel(const std::string& name);
@@ -25,4 +25,4 @@ struct DefaultModel {
 /// that of fetch_model(), is on stderr.
 DefaultModel default_model(bool quiet);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

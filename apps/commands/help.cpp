@@ -14,7 +14,7 @@
 #include "models/catalogue.h"
 #include "quant/near_names.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -117,4 +117,4 @@ void add_help(CLI::App& app, int& exit_code) {
   command->callback([&app, options, &exit_code] { exit_code = help(app, *options); });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

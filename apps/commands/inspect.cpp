@@ -14,7 +14,7 @@
 #include "layers/passes/rewriter.h"
 #include "models/score_kind.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -314,4 +314,4 @@ void add_inspect(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] { exit_code = inspect(*options); });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -14,7 +14,7 @@
 #include "models/catalogue.h"
 #include "models/fetched_model.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -159,4 +159,4 @@ void add_models(CLI::App& app, int& exit_code) {
   });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

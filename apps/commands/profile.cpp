@@ -34,7 +34,7 @@
 #include "engine/platform/host_memory.h"
 #include "pipit/detail/preparation.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -408,4 +408,4 @@ void add_profile(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] { exit_code = profile(*options); });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -18,7 +18,7 @@
 #include "pipit/detail/quantized_file.h"
 #include "quant/kept_layers.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -277,4 +277,4 @@ void add_prune(CLI::App& app, int& exit_code) {
   });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

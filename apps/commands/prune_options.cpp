@@ -10,7 +10,7 @@
 #include "apps/options/values.h"
 #include "layers/cpu_kernels.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -217,4 +217,4 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
       "  pipit prune model.onnx photos --precision int8 --max-drop 1 --output pruned-int8.onnx");
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -11,7 +11,7 @@
 #include "apps/measuring/prune_search.h"
 #include "apps/options/options.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 struct PruneOptions {
   CommonOptions common;
@@ -46,4 +46,4 @@ struct PruneOptions {
 /// Declares them, with the help.
 void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& command);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

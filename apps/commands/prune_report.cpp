@@ -11,7 +11,7 @@
 #include "apps/display/terminal.h"
 #include "engine/platform/host_memory.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -271,4 +271,4 @@ std::string prune_svg(const std::string& model, const PruneGoal& goal, const Pru
                     outcome.measure + " by the expected drop, %");
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -7,7 +7,7 @@
 
 #include "apps/measuring/prune_search.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// How it was pruned, for the report.
 struct PruneSource {
@@ -31,4 +31,4 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
 /// pareto_svg() of the steps and the dense model.
 std::string prune_svg(const std::string& model, const PruneGoal& goal, const PruneOutcome& outcome);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -13,7 +13,7 @@
 #include "pipit/detail/load.h"
 #include "pipit/detail/quantized_file.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -91,4 +91,4 @@ void add_quantize(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] { exit_code = quantize(*options); });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

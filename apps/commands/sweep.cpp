@@ -6,7 +6,7 @@
 #include "apps/commands/commands.h"
 #include "apps/display/terminal.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 int exit_without_rows(const std::string& problem, bool failed) {
   std::fflush(stdout);
@@ -24,4 +24,4 @@ void add_sweep(CLI::App& app, int& exit_code) {
   add_sweep_sparsity(*command, exit_code);
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

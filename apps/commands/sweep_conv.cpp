@@ -22,7 +22,7 @@
 #include "engine/base/file.h"
 #include "engine/base/version.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -257,4 +257,4 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
   command->callback([options, &exit_code] { exit_code = sweep_conv(*options); });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -21,7 +21,7 @@
 #include "layers/cpu_kernels.h"
 #include "layers/passes/pipeline.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -331,4 +331,4 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
   });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

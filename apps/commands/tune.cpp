@@ -21,7 +21,7 @@
 #include "pipit/detail/load.h"
 #include "quant/kept_layers.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -419,4 +419,4 @@ void add_tune(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] { exit_code = tune(*options); });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

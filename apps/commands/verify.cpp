@@ -15,7 +15,7 @@
 #include "apps/options/values.h"
 #include "engine/platform/device.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -379,4 +379,4 @@ void add_verify(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] { exit_code = verify(*options); });
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

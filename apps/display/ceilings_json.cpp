@@ -4,7 +4,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -105,4 +105,4 @@ Ceilings ceilings_from_json(const Json& json) {
   return ceilings;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -5,7 +5,7 @@
 #include "apps/display/table.h"
 #include "engine/platform/host_memory.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -57,4 +57,4 @@ std::string ceilings_table(const Ceilings& ceilings, int width) {
   return text;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -5,9 +5,9 @@
 
 #include "engine/platform/ceilings.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// Tables of arithmetic and memories, and what starting work takes. `width` as Table::str() takes it.
 std::string ceilings_table(const Ceilings& ceilings, int width);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -7,7 +7,7 @@
 #include "apps/display/help_text.h"
 #include "apps/display/shell_word.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -218,4 +218,4 @@ std::string zsh_completion(const DeclaredCommand& whole, const std::vector<std::
   return script + zsh_function(whole) + "_pipit \"$@\"\n";
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

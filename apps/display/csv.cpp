@@ -5,7 +5,7 @@
 
 #include "engine/base/printable.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -42,4 +42,4 @@ std::string csv_name(const std::string& name) {
   return out;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// Quoted where it must be.
 inline std::string csv_cell(const std::string& text) {
@@ -26,4 +26,4 @@ inline std::string csv_line(const std::vector<std::string>& cells) {
   return line + "\r\n";
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

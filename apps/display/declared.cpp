@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -107,4 +107,4 @@ nlohmann::ordered_json declared_json(const DeclaredCommand& command) {
   return json;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 struct DeclaredOption {
   std::string name;  ///< "--plan"; of an operand "MODEL"
@@ -41,4 +41,4 @@ struct DeclaredCommand {
 DeclaredCommand declared(const CLI::App& app);
 nlohmann::ordered_json declared_json(const DeclaredCommand& command);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

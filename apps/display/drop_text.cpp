@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -47,4 +47,4 @@ std::string promise_line(double max_drop_points, const JudgedDrop& drop, int wid
                      verdict_text(drop));
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

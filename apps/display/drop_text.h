@@ -7,7 +7,7 @@
 #include "quant/drop_verdict.h"
 #include "quant/mixed_search.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// In points, with its 95 % interval: "0.25 [-0.10, 0.60]".
 std::string drop_text(const PairedAnswers& answers);
@@ -25,4 +25,4 @@ nlohmann::ordered_json verdict_json(const JudgedDrop& drop);
 /// "promise      at most 1 points: proven there", its first word `width` wide.
 std::string promise_line(double max_drop_points, const JudgedDrop& drop, int width);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

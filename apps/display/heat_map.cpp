@@ -7,7 +7,7 @@
 
 #include "apps/display/svg_text.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -64,4 +64,4 @@ std::string heat_map_svg(const std::vector<HeatMap>& maps) {
   return svg + "</svg>\n";
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

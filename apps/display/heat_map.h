@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 struct HeatMap {
   std::string title;
@@ -18,4 +18,4 @@ struct HeatMap {
 /// (logarithmic, full at 4 and 1/4), with the number in them. Text is escaped; nothing is loaded from elsewhere.
 std::string heat_map_svg(const std::vector<HeatMap>& maps);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

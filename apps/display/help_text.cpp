@@ -6,7 +6,7 @@
 
 #include "apps/display/terminal.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -109,4 +109,4 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string /*name*/,
   return help_text(command, help_width());
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -7,7 +7,7 @@
 
 #include "apps/display/declared.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// What --help prints, in lines of at most `width` columns where words allow it.
 std::string help_text(const DeclaredCommand& command, int width);
@@ -37,4 +37,4 @@ std::string bash_completion(const DeclaredCommand& whole, const std::vector<std:
 std::string zsh_completion(const DeclaredCommand& whole, const std::vector<std::string>& models,
                            const std::vector<std::string>& kernels);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -20,7 +20,7 @@ PIPIT_EMBED(pipit_report_sweep_sparsity, PIPIT_REPORT_SWEEP_SPARSITY_JS_PATH)
 PIPIT_EMBED(pipit_report_sweep, PIPIT_REPORT_SWEEP_JS_PATH)
 PIPIT_EMBED(pipit_report_main, PIPIT_REPORT_MAIN_JS_PATH)
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -121,4 +121,4 @@ std::string html_report(const Json& document) {
   return html;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

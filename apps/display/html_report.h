@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// The document of `profile --json`, which may have that of `sweep --json` as its "sweep", or the latter alone, as
 /// one HTML file that loads nothing: the parts of report/ and the document, without the single times of layers and
@@ -12,4 +12,4 @@ namespace pipit::apps {
 /// what it shows of it as text.
 std::string html_report(const nlohmann::ordered_json& document);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

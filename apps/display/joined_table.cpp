@@ -7,7 +7,7 @@
 #include "apps/display/table.h"
 #include "engine/base/statistics.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -157,4 +157,4 @@ nlohmann::ordered_json joined_json(const std::vector<ProfiledSide>& sides) {
   return json;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -6,7 +6,7 @@
 #include "apps/display/layer_table.h"
 #include "engine/runtime/match_layers.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// One profile. Its time of a layer is divided by `samples` where speeds are compared.
 struct ProfiledSide {
@@ -23,4 +23,4 @@ std::string joined_table(const std::vector<ProfiledSide>& sides, const TableView
 /// "median_ms" and "speedup", null where a side has nothing of the kind.
 nlohmann::ordered_json joined_json(const std::vector<ProfiledSide>& sides);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -2,7 +2,7 @@
 
 #include "apps/display/csv.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 std::string csv_value(const nlohmann::ordered_json& row, const std::string& key) {
   const auto found = row.find(key);
@@ -24,4 +24,4 @@ std::string json_csv(const std::vector<nlohmann::ordered_json>& rows, const std:
   return csv;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -6,7 +6,7 @@
 #include "engine/base/statistics.h"
 #include "pipit/detail/memory_use.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -138,4 +138,4 @@ nlohmann::ordered_json group_json(const std::vector<LayerRow>& rows, const Profi
   return groups;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -5,7 +5,7 @@
 
 #include "apps/display/layer_rows.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// "variant" where the kernel has several, "chosen" (order, preference, measurement or cache), and "timed" where
 /// kernels were: what each took, in ms.
@@ -20,4 +20,4 @@ nlohmann::ordered_json layer_json(const std::vector<LayerRow>& rows, const Execu
 /// "groups" of `profile --by type|kernel`.
 nlohmann::ordered_json group_json(const std::vector<LayerRow>& rows, const Profile& profile, GroupBy by);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

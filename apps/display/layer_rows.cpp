@@ -7,7 +7,7 @@
 
 #include "engine/base/statistics.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 std::vector<LayerRow> layer_rows(const ExecutionPlan& plan, const Profile& profile,
                                  const Ceilings& ceilings) {
@@ -94,4 +94,4 @@ ReferenceTime::ReferenceTime(const std::vector<LayerRow>& rows) {
   }
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

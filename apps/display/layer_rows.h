@@ -10,7 +10,7 @@
 #include "pipit/detail/floors.h"
 #include "pipit/detail/step_info.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 using detail::step_info;
 using detail::StepFloor;
@@ -72,4 +72,4 @@ struct ReferenceTime {
   explicit ReferenceTime(const std::vector<LayerRow>& rows);
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -9,7 +9,7 @@
 #include "engine/base/statistics.h"
 #include "pipit/detail/memory_use.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -220,4 +220,4 @@ std::string profile_summary(const std::vector<LayerRow>& rows, const ExecutionPl
          ceilings_line(ceilings);
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -3,7 +3,7 @@
 
 #include "apps/display/layer_rows.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 enum class LayerOrder { order, ms, macs, name };
 
@@ -41,4 +41,4 @@ struct SortKey {
 /// The positions of the rows that are shown, in their order.
 std::vector<std::size_t> shown_rows(const std::vector<SortKey>& rows, const TableView& view);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -5,7 +5,7 @@
 #include "apps/display/help_text.h"
 #include "engine/base/version.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -92,4 +92,4 @@ std::string man_page(const DeclaredCommand& command, const DeclaredCommand& whol
   return page + "\n";
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -9,7 +9,7 @@
 #include "engine/platform/host_memory.h"
 #include "pipit/detail/memory_use.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -80,4 +80,4 @@ std::string memory_table(const ExecutionPlan& plan, const ProcessMemory& process
   return wrapped(text, text.find(kWhat), width);
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

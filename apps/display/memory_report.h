@@ -7,7 +7,7 @@
 #include "engine/plan/execution_plan.h"
 #include "engine/platform/device.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// What the process held when the runs were done, in bytes.
 struct ProcessMemory {
@@ -22,4 +22,4 @@ nlohmann::ordered_json memory_json(const ExecutionPlan& plan, const ProcessMemor
 std::string memory_table(const ExecutionPlan& plan, const ProcessMemory& process, const DeviceMemory& device,
                          int width);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

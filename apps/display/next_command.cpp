@@ -6,7 +6,7 @@
 #include "apps/display/shell_word.h"
 #include "apps/display/terminal.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 void print_next(bool quiet, std::initializer_list<std::string_view> words, std::string_view what) {
   if (quiet || isatty(STDERR_FILENO) != 1) return;
@@ -19,4 +19,4 @@ void print_next(bool quiet, std::initializer_list<std::string_view> words, std::
                                                          : fmt::format("next: {}:\n  {}", what, line));
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -5,7 +5,7 @@
 
 #include "apps/display/help_text.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -72,4 +72,4 @@ std::string option_tables(const DeclaredCommand& whole) {
   return text;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -5,7 +5,7 @@
 #include "engine/base/file.h"
 #include "models/run_files.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 void check_output(const std::string& option, const std::string& output,
                   const std::vector<std::string>& inputs) {
@@ -21,4 +21,4 @@ void check_apart(const std::string& option, const std::string& path, const std::
     throw CLI::ValidationError(option, "'" + path + "' is the same file as " + other_option);
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

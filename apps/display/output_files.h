@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// For a file that is written when the work is done: throws CLI::ValidationError, naming `option`, when something that
 /// the command reads or pipit keeps would be lost (replaced_by), and Error when it could not be written
@@ -18,4 +18,4 @@ void check_output(const std::string& option, const std::string& output,
 void check_apart(const std::string& option, const std::string& path, const std::string& other_option,
                  const std::string& other);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

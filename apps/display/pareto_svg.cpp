@@ -9,7 +9,7 @@
 
 #include "apps/display/svg_text.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -140,4 +140,4 @@ std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>&
   return svg + "</svg>\n";
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

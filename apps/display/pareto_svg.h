@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 struct ParetoPoint {
   double ms = 0;
@@ -23,4 +23,4 @@ struct ParetoPoint {
 std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>& points,
                        std::optional<double> least, const std::string& what);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

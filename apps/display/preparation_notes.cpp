@@ -11,7 +11,7 @@
 #include "layers/scores.h"
 #include "models/catalogue.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 nlohmann::ordered_json preparation_json(const Preparation& p) {
   nlohmann::ordered_json json = {{"source", detail::source_name(p.source)}};
@@ -129,4 +129,4 @@ Preprocess noted_preprocess(const Model& model, const Preparation& preparation, 
   return preparation.preprocess;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

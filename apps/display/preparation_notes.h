@@ -11,7 +11,7 @@
 #include "models/model.h"
 #include "pipit/detail/preparation.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 using detail::describe;
 using detail::Preparation;
@@ -53,4 +53,4 @@ void print_notes(const std::vector<std::string>& notes);
 /// was guessed, or where the model's weights are random.
 Preprocess noted_preprocess(const Model& model, const Preparation& preparation, bool quiet);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -6,7 +6,7 @@
 
 #include "apps/display/json_csv.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -157,4 +157,4 @@ std::string trtexec_profile(const Json& document) {
   return text + "]\n";
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// The results of one document: those of its list, or itself.
 std::vector<nlohmann::ordered_json> results_of(const nlohmann::ordered_json& document);
@@ -23,4 +23,4 @@ std::string chrome_trace(const nlohmann::ordered_json& document);
 /// times in milliseconds and its percentage of all layers' sum. Of a document with one result.
 std::string trtexec_profile(const nlohmann::ordered_json& document);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

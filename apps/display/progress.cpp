@@ -9,7 +9,7 @@
 
 #include "apps/display/terminal.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -89,4 +89,4 @@ void Progress::draw(const Work& done, const std::string& text) {
       fmt::format("{} [{:#<{}}{:.<{}}] {}{}", what_, "", filled, "", kBarWidth - filled, text, left));
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

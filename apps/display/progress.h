@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 using ProgressReport = std::function<void(std::int64_t done, std::int64_t total)>;
 
@@ -60,4 +60,4 @@ class Progress {
   std::chrono::steady_clock::time_point last_;
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

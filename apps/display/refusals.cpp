@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -82,4 +82,4 @@ std::vector<std::string> Refusals::of_all() const {
   return text;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

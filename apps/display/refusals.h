@@ -9,7 +9,7 @@
 
 #include "engine/plan/execution_plan.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// What refuses every layer, or every layer of a type, is about the run or the model and cannot apply to one of them:
 /// it is said once. Where there is one layer of a type only, all is said of it.
@@ -30,4 +30,4 @@ class Refusals {
   std::map<std::string, std::set<std::pair<std::string, std::string>>> of_types_;  // kernel and reason
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

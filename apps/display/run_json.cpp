@@ -2,7 +2,7 @@
 
 #include "engine/plan/arena_map.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 nlohmann::ordered_json run_json(const RunTrace& trace) {
   nlohmann::ordered_json json = {{"index", trace.run}, {"ms", trace.ms}};
@@ -30,4 +30,4 @@ nlohmann::ordered_json arena_json(const ExecutionPlan& plan) {
   return json;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

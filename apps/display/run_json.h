@@ -6,7 +6,7 @@
 #include "engine/plan/execution_plan.h"
 #include "engine/runtime/profile.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// "run" of `profile`: one run as it went, with its position among "samples_ms" and every kernel call.
 nlohmann::ordered_json run_json(const RunTrace& trace);
@@ -14,4 +14,4 @@ nlohmann::ordered_json run_json(const RunTrace& trace);
 /// "arena" of `profile`: its size, what each step has alive, and what lies where from which step to which.
 nlohmann::ordered_json arena_json(const ExecutionPlan& plan);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -1,6 +1,6 @@
 #include "apps/display/shell_word.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 std::string shell_word(std::string_view word) {
   constexpr std::string_view kPlain =
@@ -11,4 +11,4 @@ std::string shell_word(std::string_view word) {
   return quoted + "'";
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -2,7 +2,7 @@
 
 #include "engine/base/printable.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 std::string svg_text(const std::string& text) {
   std::string out;
@@ -27,4 +27,4 @@ std::string svg_text(const std::string& text) {
   return out;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

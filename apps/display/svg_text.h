@@ -3,9 +3,9 @@
 
 #include <string>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// As it may stand in an element or an attribute; control characters as printable() shows them.
 std::string svg_text(const std::string& text);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

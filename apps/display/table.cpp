@@ -9,7 +9,7 @@
 
 #include "apps/display/terminal.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -190,4 +190,4 @@ std::string counted(std::int64_t count, std::string_view one, std::string_view m
   return more.empty() ? fmt::format("{} {}s", count, one) : fmt::format("{} {}", count, more);
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 class Table {
  public:
@@ -48,4 +48,4 @@ std::string with_prefix(double value);
 /// "1 image", "2 images"; `more` where the plural takes other words.
 std::string counted(std::int64_t count, std::string_view one, std::string_view more = {});
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

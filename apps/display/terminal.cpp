@@ -10,7 +10,7 @@
 
 #include "apps/display/table.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -69,4 +69,4 @@ void write_stderr(const std::string& text) noexcept {
   std::fflush(stderr);
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -6,7 +6,7 @@
 
 #include "engine/base/printable.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// Columns of text of the terminal that stdout, or another open file, is; 0 where it is none, or does not know.
 int terminal_width(int file = 1);
@@ -34,4 +34,4 @@ void write_stderr(const std::string& text) noexcept;
 /// does print_error() before it writes.
 void show_status_line(const std::string& line) noexcept;
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

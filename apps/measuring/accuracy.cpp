@@ -5,7 +5,7 @@
 
 #include "layers/scores.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 ShareInterval wilson(std::int64_t hits, std::int64_t n) {
   constexpr double z = 1.959963984540054;
@@ -42,7 +42,7 @@ void Accuracy::add(std::size_t image, std::span<const float> scores, const std::
   const std::vector<int>& right = truth(image);
   const std::vector<ScoredClass> top =
       top_classes(output_, scores, 5, (*images_)[image].path.string(), model, precision);
-  answers_[image] = of_sets_ ? pipit::answer(output_, scores) : std::vector{top[0].index};
+  answers_[image] = of_sets_ ? pipit::internal::answer(output_, scores) : std::vector{top[0].index};
   ++count_;
   right_ += is_right(image) ? 1 : 0;
   top5_ += right.size() == 1 && std::ranges::find(top, right[0], &ScoredClass::index) != top.end() ? 1 : 0;
@@ -74,4 +74,4 @@ std::vector<ClassAccuracy> Accuracy::classes() const {
   return found;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

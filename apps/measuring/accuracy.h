@@ -10,7 +10,7 @@
 #include "apps/measuring/image_truth.h"
 #include "models/classification.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 struct ShareInterval {
   double low = 0;
@@ -73,4 +73,4 @@ class Accuracy {
   std::vector<float> probabilities_;  // [added, values], of independent classes
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

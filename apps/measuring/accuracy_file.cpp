@@ -4,7 +4,7 @@
 #include "engine/base/file.h"
 #include "engine/base/parse_json.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -58,4 +58,4 @@ nlohmann::ordered_json read_accuracy(const std::string& path) {
   }
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -16,7 +16,7 @@
 #include "layers/passes/rewriter.h"
 #include "pipit/detail/preparation.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -192,4 +192,4 @@ void measure_in_turns(const BenchTiming& timing, std::span<BenchRow* const> rows
   }
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

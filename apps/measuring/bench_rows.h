@@ -8,7 +8,7 @@
 #include "apps/options/settings.h"
 #include "engine/base/statistics.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// How long and on what a row of bench is measured.
 struct BenchTiming {
@@ -47,4 +47,4 @@ struct BenchRow {
 /// Errors are noted in the rows; the others go on.
 void measure_in_turns(const BenchTiming& timing, std::span<BenchRow* const> rows);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -8,7 +8,7 @@
 #include "apps/display/table.h"
 #include "engine/base/printable.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -211,4 +211,4 @@ nlohmann::ordered_json comparison_json(const TimeComparison& comparison) {
   return json;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

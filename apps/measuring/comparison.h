@@ -9,7 +9,7 @@
 #include "engine/base/time_ratio.h"
 #include "engine/runtime/match_layers.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// What JSON files, or a run of bench, hold about one thing.
 struct TimedRuns {
@@ -69,4 +69,4 @@ std::string_view verdict_name(const TimeRatio& ratio);
 std::string interval_text(const TimeRatio& ratio);
 nlohmann::ordered_json comparison_json(const TimeComparison& comparison);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -73,4 +73,4 @@ std::vector<ConvPoint> by_input(const std::vector<ConvPoint>& points) {
   return ordered;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// A square convolution with padding kernel / 2.
 struct ConvPoint {
@@ -36,4 +36,4 @@ std::vector<ConvPoint> sample(std::vector<ConvPoint> points, std::size_t count, 
 /// Points of one input shape next to each other, otherwise in their order.
 std::vector<ConvPoint> by_input(const std::vector<ConvPoint>& points);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

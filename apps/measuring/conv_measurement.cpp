@@ -8,7 +8,7 @@
 #include "engine/base/statistics.h"
 #include "engine/platform/host_memory.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -244,4 +244,4 @@ void ConvSweep::measure(std::vector<ConvRow>& rows, bool& failed) {
   }
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -11,7 +11,7 @@
 #include "apps/measuring/conv_rows.h"
 #include "apps/measuring/layer_run.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// What --base takes besides precisions: cuDNN in fp16 as frameworks call it, and at its best (PeerCall).
 inline constexpr std::string_view kCudnnBase = "cudnn", kCudnnBestBase = "cudnn-best";
@@ -65,4 +65,4 @@ class ConvSweep {
   std::map<std::string, Peers> prepared_;  // by name of layer and base
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -9,7 +9,7 @@
 #include "apps/measuring/json_documents.h"
 #include "engine/base/error.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -170,4 +170,4 @@ std::string conv_csv(const std::vector<ConvRow>& rows, const Json& settings,
   return csv;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -10,7 +10,7 @@
 #include "apps/measuring/layer_times.h"
 #include "apps/measuring/sampled_reference.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// What a row is held against.
 struct ConvBase {
@@ -52,4 +52,4 @@ struct ConvRow {
 std::string conv_csv(const std::vector<ConvRow>& rows, const nlohmann::ordered_json& settings,
                      const std::vector<std::string>& bases);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

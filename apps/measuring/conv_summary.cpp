@@ -13,7 +13,7 @@
 #include "apps/display/table.h"
 #include "engine/base/time_ratio.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -335,4 +335,4 @@ std::string conv_svg(const std::vector<ConvRow>& rows, const std::vector<std::st
   return maps.empty() ? std::string() : heat_map_svg(maps);
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -8,7 +8,7 @@
 
 #include "apps/measuring/conv_rows.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// The mean of the speed-ups of some rows.
 struct GeometricMean {
@@ -51,4 +51,4 @@ nlohmann::ordered_json summaries_json(const std::vector<ConvRow>& rows,
 /// measured.
 std::string conv_svg(const std::vector<ConvRow>& rows, const std::vector<std::string>& bases);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

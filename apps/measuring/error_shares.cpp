@@ -4,7 +4,7 @@
 
 #include "engine/runtime/session.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 ImageOutputs run_outputs(const std::shared_ptr<const ExecutionPlan>& plan, PreparedImages& images,
                          const std::function<void(std::int64_t)>& progress) {
@@ -69,4 +69,4 @@ LayerShares measure_shares(const MixedModel& model, PreparedImages& images, bool
   return shares;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

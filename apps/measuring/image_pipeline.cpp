@@ -7,7 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -205,4 +205,4 @@ void run_images(std::span<Runner> runners, const Preprocess& preprocess, const C
   if (!images.empty()) Pipeline(runners, preprocess, output, images, consume).run();
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -13,7 +13,7 @@
 #include "models/image/format.h"
 #include "quant/hash.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -225,4 +225,4 @@ ImageTruth read_truth(const std::string& folder, const std::string& csv, const L
   return truth;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -8,7 +8,7 @@
 #include "models/classification.h"
 #include "models/image/folder.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// hash_file(); empty where the file cannot be read, which is said when its image is decoded.
 std::string content_hash(const std::filesystem::path& path);
@@ -38,4 +38,4 @@ ImageTruth read_truth(const std::string& folder, const Labels& labels, const Cla
 ImageTruth read_truth(const std::string& folder, const std::string& csv, const Labels& labels,
                       const ClassOutput& output);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -8,7 +8,7 @@
 #include "models/classification.h"
 #include "pipit/detail/preparation.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -58,4 +58,4 @@ Tensor InputFile::tensor(const TensorDesc& input) const {
   return tensor;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -5,7 +5,7 @@
 
 #include "models/model.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 class InputFile {
  public:
@@ -22,4 +22,4 @@ class InputFile {
   Tensor values_;
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

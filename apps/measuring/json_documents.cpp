@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -165,4 +165,4 @@ void check_within(const char* key, double value, const std::pair<double, double>
          interval.second);
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

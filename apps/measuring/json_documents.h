@@ -11,7 +11,7 @@
 
 #include "engine/base/parse_json.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// Calls `take` with one document of `content` after the other; at least once. Throws Error as parse_json() and `take`,
 /// of documents that do not begin on the first line with the line on which they do.
@@ -47,4 +47,4 @@ std::vector<double> layer_samples_ms_of(const JsonDocument& json);
 void check_within(const char* key, double value, const std::pair<double, double>& interval,
                   const std::string& interval_key);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

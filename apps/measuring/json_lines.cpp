@@ -14,7 +14,7 @@
 #include "engine/base/file.h"
 #include "engine/base/parse_json.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 using Json = nlohmann::ordered_json;
 
@@ -117,4 +117,4 @@ void JsonLines::append(const Json& json) {
     fail("{}: {}", path_, std::strerror(errno));
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// Lines after a first one that says what they are of. A line is there in full or, after a crash, cut off at the end
 /// of the file, and then taken away when it is opened again.
@@ -34,4 +34,4 @@ class JsonLines {
   std::vector<nlohmann::ordered_json> found_;
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -8,7 +8,7 @@
 #include "apps/measuring/runner.h"
 #include "engine/base/file.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -106,4 +106,4 @@ std::string copies_note(const ImageSplit& split, const std::string& unseen, cons
       copies, split.unseen.size(), unseen, copies == 1 ? "is" : "are", done);
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

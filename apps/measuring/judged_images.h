@@ -11,7 +11,7 @@
 #include "models/image/folder.h"
 #include "quant/quantization_plan.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 struct ImageSplit {
   std::vector<LabelledImage> search;
@@ -39,4 +39,4 @@ ImageSplit split_images(const std::vector<LabelledImage>& images, const Quantiza
 /// "of --check"; what is done with the others: "layers are chosen on".
 std::string copies_note(const ImageSplit& split, const std::string& unseen, const std::string& done);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -14,7 +14,7 @@
 #include "layers/registry.h"
 #include "pipit/detail/step_info.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -373,4 +373,4 @@ LayerError layer_error(const std::vector<float>& results, const std::vector<floa
   return error;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

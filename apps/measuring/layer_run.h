@@ -15,7 +15,7 @@
 #include "layers/gpu_peers.h"
 #include "pipit/detail/floors.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// Pseudo-random values, always the same, row-major f32 [N, C, H, W], that depend on each other as those inside of a
 /// network do: what a 3x3 convolution of C / 2 channels and a ReLU make of standard normal numbers.
@@ -127,4 +127,4 @@ struct LayerError {
 LayerError layer_error(const std::vector<float>& results, const std::vector<float>& dense,
                        std::int64_t outputs);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -6,7 +6,7 @@
 
 #include "apps/measuring/json_documents.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 std::vector<double> samples_of(const std::vector<double>& times_ms) {
   constexpr std::size_t kMaxSamples = 60;
@@ -81,4 +81,4 @@ std::string times_csv(const LayerTimes& times) {
                      fmt::join(times.samples_ms, " "));
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

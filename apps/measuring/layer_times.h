@@ -7,7 +7,7 @@
 
 #include "engine/base/statistics.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// One run among those that took turns.
 struct RunTimes {
@@ -50,4 +50,4 @@ std::string times_csv_titles(const std::string& base_key);
 std::string times_csv(const LayerTimes& times);
 inline constexpr int kTimesCsvColumns = 9;
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -3,7 +3,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/statistics.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -46,4 +46,4 @@ LayerTimes time_in_turns(RepeatedRun& run, RepeatedRun& base, double seconds) {
   return {run_times(times[1].ms), quantile(times[0].ms, 0.5), speedup_over_turns(times[0].ms, times[1].ms)};
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -6,7 +6,7 @@
 
 #include "apps/measuring/layer_times.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// What can be timed in turns with others.
 class RepeatedRun {
@@ -31,4 +31,4 @@ std::vector<TurnTimes> times_in_turns(std::span<RepeatedRun* const> runs, double
 /// Of two.
 LayerTimes time_in_turns(RepeatedRun& run, RepeatedRun& base, double seconds);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -25,7 +25,7 @@
 #include "engine/platform/thread_pool.h"
 #include "models/image/decode.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -211,4 +211,4 @@ std::vector<Finding> examine_machine() {
   return findings;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// One thing that was looked at.
 struct Finding {
@@ -21,4 +21,4 @@ std::vector<Finding> examine_machine();
 /// with `gpu` the GPU and its libraries.
 std::vector<Finding> measuring_environment(bool gpu);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

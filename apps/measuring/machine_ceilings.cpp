@@ -16,7 +16,7 @@
 #include "layers/cpu_ceilings.h"
 #include "layers/gpu_ceilings.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -131,4 +131,4 @@ Ceilings machine_ceilings(DeviceKind device, int gpu, int threads, bool quiet) {
   return measure_ceilings(device, gpu, threads);
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -6,7 +6,7 @@
 
 #include "engine/platform/ceilings.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// Kept ceilings are used for this many days: microcode, cooling and neighbours change.
 inline constexpr int kMaxDays = 30;
@@ -39,4 +39,4 @@ std::string keep_ceilings(const std::filesystem::path& file, const Ceilings& cei
 /// Kept ones, or measured ones with a note on stderr (not if `quiet`) that says why; those are not kept.
 Ceilings machine_ceilings(DeviceKind device, int gpu, int threads, bool quiet);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

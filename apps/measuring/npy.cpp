@@ -9,7 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/base/printable.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -86,4 +86,4 @@ Tensor parse_npy(std::string_view content, const std::filesystem::path& file) {
   return tensor;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

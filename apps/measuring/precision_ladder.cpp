@@ -6,7 +6,7 @@
 #include "apps/measuring/timing.h"
 #include "engine/base/statistics.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -206,4 +206,4 @@ Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImage
   return search;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

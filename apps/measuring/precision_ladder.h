@@ -11,7 +11,7 @@
 #include "models/classification.h"
 #include "quant/mixed_search.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// What counts as right.
 enum class JudgeBy : std::uint8_t {
@@ -76,4 +76,4 @@ struct Search {
 Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImages& images, const Judge& judge,
                     const ProgressReport& judging, const ProgressReport& climbing);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -11,7 +11,7 @@
 #include "sparsity/remove_channels.h"
 #include "sparsity/replace_weights.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -284,4 +284,4 @@ Candidates measure_candidates(const Pruning& pruning, const std::vector<Branch>&
   return Measuring(pruning, branches, probe, progress).run();
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

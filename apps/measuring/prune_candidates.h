@@ -8,7 +8,7 @@
 
 #include "apps/measuring/pruning.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// Shares that are kept, of candidates; the first one is dense.
 inline constexpr std::array kShares{1.0, 0.85, 0.75, 0.65, 0.5, 0.35, 0.25, 0.15};
@@ -42,4 +42,4 @@ struct Candidates {
 Candidates measure_candidates(const Pruning& pruning, const std::vector<Branch>& branches,
                               PreparedImages& probe, const ProgressReport& progress);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

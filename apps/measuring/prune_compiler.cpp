@@ -2,7 +2,7 @@
 
 #include "pipit/detail/calibration.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 PruneCompiler::PruneCompiler(CompileOptions options) : options_(std::move(options)) {}
 
@@ -47,4 +47,4 @@ std::shared_ptr<const ExecutionPlan> PruneCompiler::compiled(
   return compile(graph, options).plans.at(0);
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

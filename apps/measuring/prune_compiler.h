@@ -11,7 +11,7 @@
 #include "compile/compile.h"
 #include "models/image/preprocess.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// What calibrate_on() (pipit/detail/calibration.h) takes besides a graph.
 struct PruneCalibration {
@@ -53,4 +53,4 @@ class PruneCompiler {
   std::optional<QuantizationPlan> dense_scales_;
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -13,7 +13,7 @@
 #include "pipit/detail/step_info.h"
 #include "sparsity/divergence.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -311,4 +311,4 @@ PruneOutcome search_pruned(const Pruning& pruning, const PruneGoal& goal, PruneI
   return Searcher(pruning, goal, images, stage).run();
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -12,7 +12,7 @@
 #include "quant/drop_verdict.h"
 #include "quant/mixed_search.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// Selections that are measured for a speed-up however long that takes.
 inline constexpr int kFewestSelections = 3;
@@ -118,4 +118,4 @@ int most_steps(const PruneGoal& goal);
 PruneOutcome search_pruned(const Pruning& pruning, const PruneGoal& goal, PruneImages& images,
                            const std::function<ProgressReport(const char* stage)>& stage);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

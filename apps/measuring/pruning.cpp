@@ -7,7 +7,7 @@
 #include "sparsity/remove_channels.h"
 #include "sparsity/replace_weights.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -176,4 +176,4 @@ std::vector<Tensor> read_runs(PreparedImages& images) {
   return runs;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

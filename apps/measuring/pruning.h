@@ -14,7 +14,7 @@
 #include "sparsity/removal.h"
 #include "sparsity/selection_search.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// What is kept of what loses something, and what goes as a whole.
 struct Keeps {
@@ -108,4 +108,4 @@ class Pruning {
 /// Copies of the batches of `images`, as many whole ones as fit `most_bytes` times walk_layers()'s need, spread evenly.
 std::vector<Tensor> read_runs(PreparedImages& images);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

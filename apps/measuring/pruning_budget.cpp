@@ -6,7 +6,7 @@
 
 #include "apps/measuring/prune_candidates.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -196,4 +196,4 @@ Pruning::Budget Pruning::budget(PreparedImages& probe, const ProgressReport& pro
   return budget;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -14,7 +14,7 @@
 #include "models/image/decode.h"
 #include "pipit/detail/load.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -177,4 +177,4 @@ void print_json(const nlohmann::ordered_json& json) {
   fmt::print("{}", json_text(json));
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -12,7 +12,7 @@
 #include "layers/passes/pipeline.h"
 #include "models/classification.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 struct Runner {
   std::vector<PassReport> passes;
@@ -79,4 +79,4 @@ nlohmann::ordered_json json_header(const std::string& command, const Model& mode
 std::string json_text(const nlohmann::ordered_json& json);
 void print_json(const nlohmann::ordered_json& json);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 SampledReference::SampledReference(const SparseLayer& layer, const Tensor& x, std::size_t pixels,
                                    ThreadPool& pool) {
@@ -71,4 +71,4 @@ SampledError SampledReference::error(std::span<const float> results) const {
   return error;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

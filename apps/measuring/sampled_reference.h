@@ -7,7 +7,7 @@
 
 #include "apps/measuring/sparse_layer.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 struct SampledError {
   double mae = 0;
@@ -33,4 +33,4 @@ class SampledReference {
   std::vector<double> values_;
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

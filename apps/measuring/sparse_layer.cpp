@@ -15,7 +15,7 @@
 #include "sparsity/columns.h"
 #include "sparsity/refit.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -304,7 +304,7 @@ PrunedLayer LayerPruner::prune(SweepMode mode, double share, const SelectionOpti
   pruned.kept = 1 - static_cast<double>(std::count(removed.begin(), removed.end(), 1)) /
                         static_cast<double>(removed.size());
   if (refit && !outputs) {
-    pruned.weights = pipit::refit({gram_}, layer_.weights, removed, {}, true, {}, pool_);
+    pruned.weights = pipit::internal::refit({gram_}, layer_.weights, removed, {}, true, {}, pool_);
     return pruned;
   }
   pruned.weights = {layer_.weights.weights.clone(), layer_.weights.bias};
@@ -318,4 +318,4 @@ PrunedLayer LayerPruner::prune(SweepMode mode, double share, const SelectionOpti
   return pruned;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -14,7 +14,7 @@
 #include "sparsity/eliminate.h"
 #include "sparsity/replace_weights.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// y = conv(x, w) + bias, of one group.
 struct SparseLayer {
@@ -94,4 +94,4 @@ class LayerPruner {
   std::map<std::string, std::vector<Path>> paths_;
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -10,7 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/base/statistics.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -135,4 +135,4 @@ std::string sweep_comparison_text(const TimeComparison& comparison, int width) {
   return text + wrapped(verdict + "\n", 2, width) + whole_text(comparison, width);
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -6,7 +6,7 @@
 #include "apps/measuring/comparison.h"
 #include "apps/measuring/sweep_file.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// Rows of the same layer and `how`: compare_together(), and compare_times() of the geometric means of all that
 /// both have, process by process. What only one side has, or ran, is a row without a ratio after the others. Throws
@@ -17,4 +17,4 @@ TimeComparison compare_sweeps(const SweptRows& first, const SweptRows& second);
 /// geometric mean.
 std::string sweep_comparison_text(const TimeComparison& comparison, int width);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -9,7 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -74,4 +74,4 @@ Json read_sweep_document(const std::string& path) {
   }
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -17,7 +17,7 @@
 #include "engine/base/file.h"
 #include "engine/base/printable.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -216,4 +216,4 @@ std::optional<SweptRows> read_sweep(const std::string& path) {
   return std::nullopt;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

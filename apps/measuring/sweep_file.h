@@ -8,7 +8,7 @@
 
 #include "engine/base/time_ratio.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// The versions of what both sweeps write: it changes when something that is there changes its meaning or goes, or rows
 /// get what others read.
@@ -38,4 +38,4 @@ struct SweptRows {
 /// twice, and rows of several sweeps, machines, numbers of threads or versions of pipit.
 std::optional<SweptRows> read_sweep(const std::string& path);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -11,7 +11,7 @@
 #include "apps/measuring/sweep_file.h"
 #include "engine/base/error.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -170,4 +170,4 @@ void SweepFile::append(SweepRow row) {
   rows_.push_back(std::move(row));
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

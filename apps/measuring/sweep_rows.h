@@ -11,7 +11,7 @@
 #include "apps/measuring/json_lines.h"
 #include "apps/measuring/layer_run.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 struct SweepRow {
   std::string layer, precision, mode;  ///< mode "dense": nothing was removed
@@ -54,4 +54,4 @@ class SweepFile {
   std::set<std::string> keys_;
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -8,7 +8,7 @@
 #include "engine/base/file.h"
 #include "engine/base/printable.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -117,4 +117,4 @@ std::vector<TimedRuns> read_times(const std::string& path) {
   return all;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -6,7 +6,7 @@
 
 #include "apps/measuring/comparison.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// What the file holds: a JSON document of `pipit profile` or `pipit bench`, or several one after the other, each of a
 /// process of its own. Rows of several that are of one model, device, precision, batch and number of threads are one
@@ -14,4 +14,4 @@ namespace pipit::apps {
 /// documents, other versions of the schema, and values that are no times.
 std::vector<TimedRuns> read_times(const std::string& path);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -10,7 +10,7 @@
 #include "engine/platform/device.h"
 #include "engine/runtime/profiler.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -138,4 +138,4 @@ std::map<std::string, double> ComparableStepTimes::operator()(
   return times;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -10,7 +10,7 @@
 #include "pipit/detail/load.h"
 #include "quant/kept_layers.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -245,4 +245,4 @@ std::vector<std::string> CommonOptions::compare_preprocess(const QuantizationPla
   return differences;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

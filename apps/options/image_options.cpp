@@ -7,7 +7,7 @@
 #include "models/score_kind.h"
 #include "pipit/detail/load.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 void add_strict_to(CLI::App& command, bool& strict) {
   command.add_flag(
@@ -102,4 +102,4 @@ Labels ImageOptions::resolve_labels(const Model& model, const ClassOutput& outpu
   return detail::labels_for(model, labels, output);
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

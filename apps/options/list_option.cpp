@@ -2,7 +2,7 @@
 
 #include "apps/options/values.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 std::vector<std::string> split_list(const std::string& option, std::string_view text) {
   std::vector<std::string> entries;
@@ -21,4 +21,4 @@ CLI::Option* add_choices(CLI::App& command, const std::string& name, std::vector
   return add_list(command, name, values, one_of(words), help)->type_name(alternatives(words) + ",...");
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

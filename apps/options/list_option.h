@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// The entries of "a,b,c". Throws CLI::ValidationError, naming `option`, when one is empty: CLI11's own delimiter drops
 /// such entries.
@@ -37,4 +37,4 @@ CLI::Option* add_list(CLI::App& command, const std::string& name, std::vector<T>
 CLI::Option* add_choices(CLI::App& command, const std::string& name, std::vector<std::string>& values,
                          const std::vector<std::string>& words, const std::string& help);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

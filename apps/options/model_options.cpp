@@ -5,7 +5,7 @@
 #include "apps/options/options.h"
 #include "models/catalogue.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -107,4 +107,4 @@ Model ModelOptions::load(std::optional<std::int64_t> run_batch) const {
   return loaded;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -16,7 +16,7 @@
 #include "models/model.h"
 #include "pipit/classifier.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// --json and --quiet, which every command has.
 void add_output_flags(CLI::App& command, bool& json, bool& quiet);
@@ -132,4 +132,4 @@ struct ImageOptions {
   Labels resolve_labels(const Model& model, const ClassOutput& output) const;
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -8,7 +8,7 @@
 #include "engine/base/file.h"
 #include "models/run_files.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -80,4 +80,4 @@ void OutputOption::write(const std::function<std::string(OutputForm)>& content) 
   for (const File& file : files_) write_file(file.path, content(file.form));
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

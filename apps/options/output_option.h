@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 enum class OutputForm { json, csv, html, trace, trtexec };
 
@@ -31,4 +31,4 @@ class OutputOption {
   std::vector<File> files_;
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

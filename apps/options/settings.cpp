@@ -6,7 +6,7 @@
 #include "apps/options/list_option.h"
 #include "apps/options/values.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 void SettingLists::add_to(CLI::App& command) {
   add_choices(
@@ -81,4 +81,4 @@ std::string setting_text(const Setting& setting) {
                      setting.streams > 1 ? fmt::format(", {} streams", setting.streams) : "");
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -3,7 +3,7 @@
 
 #include "apps/options/options.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 struct Setting {
   std::string precision;              ///< a key of precisions()
@@ -34,4 +34,4 @@ CommonOptions common_options(const CommonOptions& common, const Setting& setting
 /// "fp32, batch 8, 2 threads", "fp32, batch 8, 2 threads, 2 streams".
 std::string setting_text(const Setting& setting);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

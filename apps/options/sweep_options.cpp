@@ -8,7 +8,7 @@
 #include "engine/platform/machine_identity.h"
 #include "engine/platform/thread_pool.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 void SweepOptions::add_to(CLI::App& command, const std::string& precision_help,
                           const std::string& seconds_help, const std::string& svg_help,
@@ -49,4 +49,4 @@ nlohmann::ordered_json SweepOptions::machine_json() const {
           {"pipit", version()}};
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -9,7 +9,7 @@
 #include "apps/options/options.h"
 #include "apps/options/output_option.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// --precision, --seconds, --results, --resume, --output, --save-svg, --device, --threads, --json, --quiet.
 struct SweepOptions {
@@ -31,4 +31,4 @@ struct SweepOptions {
   nlohmann::ordered_json machine_json() const;
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -6,7 +6,7 @@
 
 #include "pipit/detail/load.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 void TuningOptions::add_to(CLI::App& command) {
   command.add_flag(
@@ -35,4 +35,4 @@ std::shared_ptr<KernelTuning> TuningOptions::tuning() const {
   return *shared_;
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -7,7 +7,7 @@
 
 #include "layers/kernel_tuning.h"
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// Copies share one tuner once tuning() was called.
 class TuningOptions {
@@ -26,4 +26,4 @@ class TuningOptions {
   std::shared_ptr<std::shared_ptr<KernelTuning>> shared_ = std::make_shared<std::shared_ptr<KernelTuning>>();
 };
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <thread>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 namespace {
 
@@ -101,4 +101,4 @@ std::string alternatives(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, "|"));
 }
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace pipit::apps {
+namespace pipit::internal::apps {
 
 /// Checks of values. CLI11's own accept nan and print limits of 309 digits.
 CLI::Validator finite_number();
@@ -29,4 +29,4 @@ void refuse_given(const CLI::App& command, const std::string& option, bool means
 /// "a|b|c".
 std::string alternatives(const std::vector<std::string>& words);
 
-}  // namespace pipit::apps
+}  // namespace pipit::internal::apps

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// a / b rounded up, for a >= 0 and b > 0.
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -15,4 +15,4 @@ constexpr std::int64_t round_up(std::int64_t a, std::int64_t multiple) {
   return ceil_div(a, multiple) * multiple;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

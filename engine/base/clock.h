@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-namespace pipit {
+namespace pipit::internal {
 
 using Clock = std::chrono::steady_clock;
 
@@ -11,4 +11,4 @@ inline double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

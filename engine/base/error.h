@@ -8,7 +8,7 @@
 
 #include "pipit/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Throws Error with a formatted message.
 template <typename... Args>
@@ -34,4 +34,4 @@ auto naming(const std::string& name, Act act) {
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -18,7 +18,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -393,4 +393,4 @@ std::filesystem::path cache_folder() {
   return {};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

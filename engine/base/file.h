@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Whether nothing has the name `path`; false where that cannot be found out, and for all that is there.
 bool is_missing(const std::filesystem::path& path);
@@ -94,4 +94,4 @@ class FileLock {
 /// holds an absolute path. May not be there yet.
 std::filesystem::path cache_folder();
 
-}  // namespace pipit
+}  // namespace pipit::internal

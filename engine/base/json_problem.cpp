@@ -1,6 +1,6 @@
 #include "engine/base/json_problem.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 std::string json_problem(std::string_view what) {
   constexpr std::string_view kName = "[json.exception.";
@@ -15,4 +15,4 @@ std::string json_problem(std::string_view what) {
   return what.size() > kMax ? text + "..." : text;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

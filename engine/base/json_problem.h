@@ -4,10 +4,10 @@
 #include <string>
 #include <string_view>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// `what` of one of the library's exceptions without the name and number of the exception and "parse error at":
 /// "line 3, column 7: syntax error while parsing ...". What it quotes of the text is cut to a readable length.
 std::string json_problem(std::string_view what);
 
-}  // namespace pipit
+}  // namespace pipit::internal

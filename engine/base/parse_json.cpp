@@ -6,7 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/json_problem.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -95,4 +95,4 @@ std::string shown(const JsonDocument& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, kMaxShown);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Members keep the order of the text.
 using JsonDocument = nlohmann::ordered_json;
@@ -18,4 +18,4 @@ JsonDocument parse_json(std::string_view text, int most_levels);
 /// `json` as one short line for a message.
 std::string shown(const JsonDocument& json);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -120,4 +120,4 @@ std::string printable_json(std::string_view json) {
   return out;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// `text` with everything that is no plain text written out: control bytes and bytes that are not UTF-8 as
 /// \x1b; the controls U+0080 to U+009F, direction marks, line separators and what is not seen (soft hyphens, joiners,
@@ -22,4 +22,4 @@ std::string printable_lines(std::string_view text);
 /// JSON text with those of them that JSON lets stand in strings written as \u202e, which means the same.
 std::string printable_json(std::string_view json);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 double quantile(std::vector<double> values, double q) {
   if (values.empty()) fail("a quantile needs at least 1 value");
@@ -57,4 +57,4 @@ Summary summarize(std::span<const double> values) {
   return summary;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The q-quantile, 0 <= q <= 1, of values in any order: linear interpolation between the two order statistics around
 /// rank q (n - 1), counted from 0 (type 7 of Hyndman and Fan 1996; NumPy's default). q = 0.5 is the median: the
@@ -38,4 +38,4 @@ struct Summary {
 /// Throws Error without values.
 Summary summarize(std::span<const double> values);
 
-}  // namespace pipit
+}  // namespace pipit::internal

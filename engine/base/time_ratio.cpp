@@ -9,7 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/base/statistics.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -213,4 +213,4 @@ double student_limit(double freedom, double confidence) {
   return std::sqrt(freedom) * std::tan((static_cast<double>(i) + within) * step);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

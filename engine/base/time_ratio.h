@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Times of one thing: for each process that ran it, run by run in the order in which they were taken.
 using TimedProcesses = std::vector<std::vector<double>>;
@@ -72,4 +72,4 @@ TimeRatio compare_turns(std::span<const double> first, std::span<const double> s
 /// and t.
 double student_limit(double freedom, double confidence);
 
-}  // namespace pipit
+}  // namespace pipit::internal

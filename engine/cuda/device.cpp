@@ -9,7 +9,7 @@
 #include "engine/cuda/runtime.h"
 #include "engine/platform/device.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -107,4 +107,4 @@ DeviceMemory device_memory(int gpu) {
   return memory;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -91,4 +91,4 @@ void HostStep::check() {
   if (error) std::rethrow_exception(error);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -8,7 +8,7 @@
 #include "engine/cuda/runtime.h"
 #include "engine/plan/execution_plan.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Copies the operands out, calls the CPU kernel from a host function of the stream and copies the results in: all of
 /// it in the order of the stream, so that it can be captured like the launches around it. Operands stored in half
@@ -49,4 +49,4 @@ class HostStep {
   std::exception_ptr error_;
 };
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -12,7 +12,7 @@
 #include "engine/cuda/runtime.h"
 #include "engine/platform/device.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -287,4 +287,4 @@ std::unique_ptr<LayerClock> make_cuda_layer_clock(int gpu) {
   return std::make_unique<CudaLayerClock>(gpu);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

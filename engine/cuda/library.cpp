@@ -10,7 +10,7 @@
 #include "engine/cuda/runtime.h"
 #include "engine/platform/device.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -260,9 +260,9 @@ std::unique_lock<std::recursive_mutex> lock_for_capture() {
 
 #endif
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda
 
-namespace pipit {
+namespace pipit::internal {
 
 CudaLibraries cuda_libraries() {
   const auto describe = [](const auto& library) {
@@ -271,4 +271,4 @@ CudaLibraries cuda_libraries() {
   return {describe(cuda::cublaslt()), describe(cuda::cudnn_state())};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

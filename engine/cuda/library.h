@@ -15,7 +15,7 @@
 #define PIPIT_HAVE_CUDNN 0
 #endif
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// The functions of cuBLASLt that pipit calls. Usable where `problem` is empty.
 struct CublasLt {
@@ -45,7 +45,7 @@ const CublasLt& cublaslt();
 cublasLtHandle_t cublaslt_handle();
 /// Throws Error with the call and the status unless it is success.
 void check(cublasStatus_t status, const char* call);
-#define PIPIT_CUBLASLT(call) ::pipit::cuda::check((call), #call)
+#define PIPIT_CUBLASLT(call) ::pipit::internal::cuda::check((call), #call)
 
 /// What cuDNN is on this machine; usable where `problem` is empty.
 struct CudnnState {
@@ -74,7 +74,7 @@ struct Cudnn {
 /// Only where cudnn_state().problem is empty.
 const Cudnn& cudnn();
 void check(cudnnStatus_t status, const char* call);
-#define PIPIT_CUDNN(call) ::pipit::cuda::check((call), #call)
+#define PIPIT_CUDNN(call) ::pipit::internal::cuda::check((call), #call)
 
 /// The handle of the current GPU, made on first use and kept for the process. A handle carries its stream, so it is
 /// used by one thread at a time: hold the lock from choosing the stream until the work is launched, and as long as the
@@ -114,4 +114,4 @@ void forget_stream(cudaStream_t stream) noexcept;
 /// empty where cuDNN is not in use.
 std::unique_lock<std::recursive_mutex> lock_for_capture();
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -6,7 +6,7 @@
 
 #include "engine/cuda/library.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -149,4 +149,4 @@ void Graph::launch(const Stream& stream) const {
   if (graph_ != nullptr) PIPIT_CUDA(cudaGraphLaunch(graph_, stream));
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -11,11 +11,11 @@
 #include "engine/base/error.h"
 #include "engine/graph/tensor.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Throws Error with the call, the error's name and its text unless the status is success.
 void check(cudaError_t status, const char* call);
-#define PIPIT_CUDA(call) ::pipit::cuda::check((call), #call)
+#define PIPIT_CUDA(call) ::pipit::internal::cuda::check((call), #call)
 
 /// Call after every launch: reports what the launch itself refused (grid, shared memory, architecture).
 inline void check_launch(const char* kernel) {
@@ -157,4 +157,4 @@ class Graph {
   bool captured_ = false;
 };
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

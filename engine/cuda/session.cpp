@@ -15,7 +15,7 @@
 #include "engine/platform/device.h"
 #include "engine/runtime/session.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -395,4 +395,4 @@ std::unique_ptr<DeviceSession> make_cuda_session(std::shared_ptr<const Execution
   return std::make_unique<CudaSession>(std::move(plan));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

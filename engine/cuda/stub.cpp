@@ -4,7 +4,7 @@
 #include "engine/runtime/device_session.h"
 #include "engine/runtime/layer_clock.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 CudaStatus cuda_status() {
   CudaStatus status;
@@ -50,4 +50,4 @@ std::unique_ptr<LayerClock> make_cuda_layer_clock(int) {
   return nullptr;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

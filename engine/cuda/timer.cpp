@@ -8,7 +8,7 @@
 #include "engine/plan/tuner.h"
 #include "engine/platform/device.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -157,4 +157,4 @@ std::unique_ptr<KernelTimer> make_cuda_timer(int gpu) {
   return std::make_unique<CudaTimer>(gpu);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

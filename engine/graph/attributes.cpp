@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -29,4 +29,4 @@ void AttributeText::add_real(double value) {
   text_ += text_of(value, reals_);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

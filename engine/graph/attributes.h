@@ -10,7 +10,7 @@
 
 #include "engine/graph/shape.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace detail {
 
@@ -129,4 +129,4 @@ class AttributeText {
   std::string text_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 namespace pipit {
 
 template <>
-struct DTypeOf<Half> {
+struct DTypeOf<internal::Half> {
   static constexpr DType value = DType::f16;
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -192,4 +192,4 @@ Graph GraphBuilder::build() {
   return result;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 
 #include "engine/graph/layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 using ValueId = std::int32_t;
 /// Stands for an optional input that is not given.
@@ -110,4 +110,4 @@ class GraphBuilder {
   Graph graph_;               // everything but the values
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

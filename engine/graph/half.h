@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace pipit {
+namespace pipit::internal {
 
 struct Half {
   std::uint16_t bits = 0;
@@ -38,4 +38,4 @@ constexpr float to_float(Half half) {
   return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000U));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -11,7 +11,7 @@
 #include "engine/graph/attributes.h"
 #include "engine/graph/tensor.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// What a layer asks of the memory order of its operands. The layout pass reads it (layers/passes/passes.h).
 enum class LayoutPreference : std::uint8_t {
@@ -157,4 +157,4 @@ const L& layer_as(const Layer& layer) {
   return *concrete;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

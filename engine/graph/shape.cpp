@@ -5,7 +5,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 int normalize_axis(std::int64_t axis, int rank, const char* what) {
   if (axis < -rank || axis >= rank) {
@@ -28,4 +28,4 @@ Shape broadcast_shapes(const Shape& a, const Shape& b) {
   return Shape(std::span(dims.data(), static_cast<std::size_t>(rank)));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 
 #include "pipit/types.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// One number per dimension; entries at and beyond the rank are unspecified.
 using Strides = std::array<std::int64_t, kMaxRank>;
@@ -17,4 +17,4 @@ int normalize_axis(std::int64_t axis, int rank, const char* what);
 /// ONNX multidirectional (NumPy) broadcasting of two shapes; throws Error when they do not match.
 Shape broadcast_shapes(const Shape& a, const Shape& b);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -88,4 +88,4 @@ SharedBuffer::SharedBuffer(HostBuffer buffer) {
   buffer_ = taken->bytes() < kFewBytes ? std::move(taken) : buffers().held_or_taken(std::move(taken));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

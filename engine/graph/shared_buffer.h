@@ -7,7 +7,7 @@
 
 #include "engine/graph/tensor.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// What a kernel has packed and does not change any more. Where another one that is alive packed the same bytes (a
 /// weight that several nodes of a graph share, two plans of one model), both hold the same memory. May be used by
@@ -39,4 +39,4 @@ class SharedBuffer {
   std::shared_ptr<const HostBuffer> buffer_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-namespace pipit {
+namespace pipit::internal {
 
 std::string_view layout_name(Layout layout) {
   return layout == Layout::row_major ? "row_major" : "channels_last";
@@ -166,4 +166,4 @@ Tensor to_layout(const ConstTensorView& source, Layout layout) {
   return result;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

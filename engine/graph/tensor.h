@@ -11,7 +11,7 @@
 #include "engine/graph/dtype.h"
 #include "engine/graph/shape.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Memory order of the logical dimensions. Shapes are always written in ONNX order (N, C, spatial…);
 /// the layout only says how they lie in memory.
@@ -139,4 +139,4 @@ class Tensor {
 /// The same elements in another layout.
 Tensor to_layout(const ConstTensorView& source, Layout layout);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,6 +9,8 @@
 
 namespace pipit {
 
+using internal::fail;
+
 std::string_view device_name(DeviceKind device) {
   return device == DeviceKind::cpu ? "cpu" : "cuda";
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -77,4 +77,4 @@ std::vector<std::size_t> live_bytes(const ExecutionPlan& plan, std::span<const A
   return bytes;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

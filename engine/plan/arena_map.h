@@ -6,7 +6,7 @@
 
 #include "engine/plan/execution_plan.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// A piece of the arena between the step that writes it and the last one that reads it, both inclusive.
 struct ArenaBlock {
@@ -26,4 +26,4 @@ std::vector<ArenaBlock> arena_blocks(const ExecutionPlan& plan);
 /// Per step of the plan: the bytes that hold something, each counted once.
 std::vector<std::size_t> live_bytes(const ExecutionPlan& plan, std::span<const ArenaBlock> blocks);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -61,4 +61,4 @@ std::vector<OrderedCandidate> candidate_order(const Registry& registry, DeviceKi
   return order;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

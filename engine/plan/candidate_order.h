@@ -7,7 +7,7 @@
 
 #include "engine/plan/registry.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct OrderedCandidate {
   const Candidate* candidate = nullptr;
@@ -22,4 +22,4 @@ std::vector<OrderedCandidate> candidate_order(const Registry& registry, DeviceKi
                                               const NodeSpec& spec,
                                               std::span<const NodeSpec* const> followers = {});
 
-}  // namespace pipit
+}  // namespace pipit::internal

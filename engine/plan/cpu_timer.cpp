@@ -8,7 +8,7 @@
 #include "engine/platform/cache_size.h"
 #include "engine/platform/host_memory.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -128,4 +128,4 @@ std::unique_ptr<KernelTimer> make_cpu_timer(int threads) {
   return std::make_unique<CpuTimer>(threads);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

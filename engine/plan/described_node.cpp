@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -106,4 +106,4 @@ DescribedKernel::DescribedKernel(const PlanSubject& subject, const StepDraft& dr
   fusion.overwritten = draft.overwritten;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

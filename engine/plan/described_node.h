@@ -8,7 +8,7 @@
 
 #include "engine/plan/plan_building.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// A NodeSpec and what it points to; keeps constants alive that are being packed. A step on the host of a GPU plan
 /// computes in fp32, whatever its operands are stored as.
@@ -44,4 +44,4 @@ class DescribedKernel {
   std::unique_ptr<const DescribedKernel> producer_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

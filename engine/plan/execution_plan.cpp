@@ -6,7 +6,7 @@
 #include "engine/plan/plan_building.h"
 #include "engine/platform/device.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 bool is_view(const Graph& graph, const Node& node) {
   return node.outputs.size() == 1 && !node.inputs.empty() && node.inputs[0] != kNoValue &&
@@ -18,7 +18,7 @@ const Node& last_node(const Graph& graph, const Step& step) {
 }
 
 const Node& ExecutionPlan::last_node(const Step& step) const {
-  return pipit::last_node(graph_, step);
+  return pipit::internal::last_node(graph_, step);
 }
 
 namespace {
@@ -105,4 +105,4 @@ void ExecutionPlan::place_whole_outputs() {
   check_arena(arena_bytes_, options_);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -13,7 +13,7 @@
 #include "engine/plan/registry.h"
 #include "engine/plan/tuner.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Candidates by name: "tile" is "tile" and its forms ("tile, f16 storage"). An empty name covers none.
 struct KernelName {
@@ -139,4 +139,4 @@ class ExecutionPlan {
   int view_nodes_ = 0;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

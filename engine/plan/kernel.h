@@ -15,7 +15,7 @@
 #include "engine/platform/thread_pool.h"
 #include "pipit/types.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct Candidate;
 struct NodeSpec;
@@ -137,4 +137,4 @@ class Kernel {
                    const RunContext& context) const = 0;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -176,4 +176,4 @@ std::size_t peak_live_bytes(std::span<const LiveRange> ranges) {
   return peak;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// A buffer that must exist from step `first` to step `last`, both inclusive.
 struct LiveRange {
@@ -31,4 +31,4 @@ MemoryPlan plan_memory(std::span<const LiveRange> ranges);
 /// The largest sum of (aligned) bytes alive at one step: no plan can use less.
 std::size_t peak_live_bytes(std::span<const LiveRange> ranges);
 
-}  // namespace pipit
+}  // namespace pipit::internal

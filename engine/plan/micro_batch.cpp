@@ -8,7 +8,7 @@
 #include "engine/platform/cache_size.h"
 #include "engine/platform/host_memory.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -144,4 +144,4 @@ MicroBatches choose_micro_batches(const Graph& graph, const Samples& samples,
                       mebibytes(std::size_t(activations)), mebibytes(std::size_t(constants)))};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// How a run is cut. The last micro-batch is as large as the others: it computes some samples a second time, with the
 /// same bits, where their number leaves a remainder.
@@ -48,4 +48,4 @@ std::int64_t live_bytes_per_sample(const Graph& graph, const Samples& samples);
 MicroBatches choose_micro_batches(const Graph& graph, const Samples& samples,
                                   std::optional<std::int64_t> wanted, int threads);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -15,7 +15,7 @@
 #include "engine/plan/plan_constants.h"
 #include "engine/plan/value_buffers.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Whether the node only shows its first input under another desc: it has no kernel and no memory of its own.
 bool is_view(const Graph& graph, const Node& node);
@@ -114,4 +114,4 @@ PlacedValues place_values(const PlanSubject& subject, const ValueBuffers& buffer
 /// Throws Error when the options or the machine allow no arena of `bytes` bytes.
 void check_arena(std::size_t bytes, const PlanOptions& options);
 
-}  // namespace pipit
+}  // namespace pipit::internal

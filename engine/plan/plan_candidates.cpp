@@ -4,7 +4,7 @@
 #include "engine/plan/described_node.h"
 #include "engine/plan/plan_building.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -177,4 +177,4 @@ std::vector<StepDraft> choose_candidates(const PlanSubject& subject, const Regis
   return drafts;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

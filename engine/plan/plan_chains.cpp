@@ -4,7 +4,7 @@
 #include "engine/plan/described_node.h"
 #include "engine/plan/plan_building.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 ChainCandidates::ChainCandidates(const Registry& registry, const PlanOptions& options) {
   if (!may_fuse(options)) return;
@@ -190,4 +190,4 @@ std::vector<StepDraft> fuse_chains(const PlanSubject& subject, const ChainCandid
   return chains.empty() ? std::move(drafts) : Chainer(subject, chains, std::move(drafts)).run();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

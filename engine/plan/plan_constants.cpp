@@ -1,6 +1,6 @@
 #include "engine/plan/plan_constants.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 PlanConstants::PlanConstants(const Graph& graph) : uses_(graph.use_counts()) {
   for (const Value& value : graph.values()) tensors_.push_back(value.constant);
@@ -28,4 +28,4 @@ void PlanConstants::drop(ValueId id) {
   if (--uses_[index(id)] == 0) last = std::move(tensors_[index(id)]);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

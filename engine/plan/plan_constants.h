@@ -8,7 +8,7 @@
 #include "engine/graph/graph.h"
 #include "engine/plan/kernel.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Shares the tensors of a graph's constants and gives each up when no kernel is left that has yet to pack it, so that
 /// a model is never held twice. May be used by several threads at once.
@@ -31,4 +31,4 @@ class PlanConstants {
   std::vector<int> uses_;  // node inputs and graph outputs that read it and have not packed it
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

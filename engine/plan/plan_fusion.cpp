@@ -3,7 +3,7 @@
 #include "engine/plan/described_node.h"
 #include "engine/plan/plan_building.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 bool may_fuse(const PlanOptions& options) {
   return !options.keep_every_value;
@@ -233,4 +233,4 @@ ValueBuffers share_memory(const PlanSubject& subject, std::vector<StepDraft>& dr
   return buffers;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

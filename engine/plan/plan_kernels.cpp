@@ -6,7 +6,7 @@
 #include "engine/plan/plan_building.h"
 #include "engine/platform/device.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -88,4 +88,4 @@ std::vector<Step> make_kernels(const PlanSubject& subject, std::vector<StepDraft
   return KernelMaker(subject, std::move(drafts)).run();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

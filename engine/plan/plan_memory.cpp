@@ -5,7 +5,7 @@
 #include "engine/platform/device.h"
 #include "engine/platform/host_memory.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -104,4 +104,4 @@ PlacedValues place_values(const PlanSubject& subject, const ValueBuffers& buffer
   return Placer(subject, buffers, steps).run();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -1,6 +1,6 @@
 #include "engine/plan/registry.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 void Registry::add(std::string_view layer_type, DeviceKind device, Candidate candidate) {
   auto& list = candidates_[{std::string(layer_type), device}];
@@ -34,4 +34,4 @@ std::set<std::string> Registry::kernel_names(std::string_view layer_type) const 
   return names;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

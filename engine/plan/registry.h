@@ -13,7 +13,7 @@
 
 #include "engine/plan/kernel.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Why a candidate cannot run a node; empty when it can.
 using Refusal = std::optional<std::string>;
@@ -96,4 +96,4 @@ class Registry {
   std::map<std::pair<std::string, DeviceKind>, std::vector<Candidate>, std::less<>> candidates_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "engine/platform/device.h"
 #include "engine/platform/machine_identity.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -253,4 +253,4 @@ std::map<std::string, Tuner::Decisions> Tuner::decisions() const {
   return made;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -12,7 +12,7 @@
 
 #include "engine/plan/registry.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// What one kernel took, or why it has no time.
 struct TimedKernel {
@@ -131,4 +131,4 @@ class Tuner {
 /// nodes take equally long, but for what Candidate::kept_share() says of their weights.
 std::string node_key(const NodeSpec& spec);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "engine/base/json_problem.h"
 #include "engine/base/parse_json.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -106,4 +106,4 @@ std::string merge_tuning_cache(const fs::path& path, const TuningCache& decision
   return lock.problem();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

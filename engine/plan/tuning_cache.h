@@ -13,7 +13,7 @@
 
 #include "engine/plan/tuner.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 using TuningCache = std::map<std::string, Tuner::Decisions>;
 
@@ -26,4 +26,4 @@ TuningCache read_tuning_cache(const std::filesystem::path& path);
 /// nothing (FileLock); where that cannot be had, what it says of it is returned. Throws Error, beginning with the path.
 std::string merge_tuning_cache(const std::filesystem::path& path, const TuningCache& decisions);
 
-}  // namespace pipit
+}  // namespace pipit::internal

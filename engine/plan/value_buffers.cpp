@@ -4,7 +4,7 @@
 
 #include "engine/plan/plan_building.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -127,4 +127,4 @@ ValueBuffers find_buffers(const Graph& graph, std::span<const Step* const> steps
   return Finder(graph, steps, overwrites).run();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "engine/plan/execution_plan.h"
 #include "engine/plan/memory_planner.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct ValueBuffers {
   static constexpr int kNone = -1;
@@ -29,4 +29,4 @@ struct ValueBuffers {
 ValueBuffers find_buffers(const Graph& graph, std::span<const Step* const> steps,
                           const std::function<bool(const Step&, std::size_t input)>& overwrites = {});
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "engine/platform/cgroup.h"
 #include "engine/platform/thread_pool.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 int available_cpus() {
   constexpr int kMaxThreads = 1024;
@@ -21,4 +21,4 @@ int available_cpus() {
   return std::clamp(cpus, 1, kMaxThreads);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-namespace pipit {
+namespace pipit::internal {
 
 std::int64_t second_level_cache() {
   static const std::int64_t bytes = [] {
@@ -14,4 +14,4 @@ std::int64_t second_level_cache() {
   return bytes;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

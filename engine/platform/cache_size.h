@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Bytes; 1 MiB, the minimum of recent server cores, where the system does not say.
 std::int64_t second_level_cache();
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -80,4 +80,4 @@ std::vector<CacheLevel> data_caches(const fs::path& root) {
   return list;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <vector>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The caches of one level that some CPUs have.
 struct CacheLevel {
@@ -22,4 +22,4 @@ struct CacheLevel {
 /// CPU; where that knows nothing either, none.
 std::vector<CacheLevel> data_caches(const std::filesystem::path& root = "/sys/devices/system/cpu");
 
-}  // namespace pipit
+}  // namespace pipit::internal

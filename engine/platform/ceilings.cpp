@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace pipit {
+namespace pipit::internal {
 
 double MemoryCeiling::floor_ms(double read_bytes, double written_bytes) const {
   const auto seconds = [](double amount, double rate) { return rate > 0 ? amount / rate : 0; };
@@ -31,4 +31,4 @@ double Ceilings::spread() const {
   return spread;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

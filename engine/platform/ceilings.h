@@ -13,7 +13,7 @@
 #include "engine/platform/products.h"
 #include "pipit/types.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Multiply-accumulates of one kind on one kind of unit.
 struct ArithmeticCeiling {
@@ -58,4 +58,4 @@ struct Ceilings {
   double spread() const;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

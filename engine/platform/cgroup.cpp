@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -99,4 +99,4 @@ double cgroup_free_memory(const fs::path& root, const std::string& groups) {
   return lowest_of_all(root, groups, "memory", free_v1, free_v2);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The text of /proc/self/cgroup; empty where there is none.
 std::string own_cgroups();
@@ -16,4 +16,4 @@ double cgroup_cpu_limit(const std::filesystem::path& root, const std::string& gr
 /// Bytes that they leave: the minimum over all groups of the limit minus the use, infinity where there is no limit.
 double cgroup_free_memory(const std::filesystem::path& root, const std::string& groups);
 
-}  // namespace pipit
+}  // namespace pipit::internal

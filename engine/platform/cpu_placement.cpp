@@ -2,7 +2,7 @@
 
 #include <sched.h>
 
-namespace pipit {
+namespace pipit::internal {
 
 int current_cpu() {
   return sched_getcpu();
@@ -22,4 +22,4 @@ bool move_away(bool (*taken)(const void* context, int cpu), const void* context)
   return true;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

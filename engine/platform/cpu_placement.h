@@ -1,7 +1,7 @@
 // Which CPU a thread runs on, and how it gets away from one.
 #pragma once
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The CPU that the calling thread runs on, or -1 where the system does not say. A few nanoseconds.
 int current_cpu();
@@ -10,4 +10,4 @@ int current_cpu();
 /// the system may move the thread again. False when there is no such CPU, or the system refuses.
 bool move_away(bool (*taken)(const void* context, int cpu), const void* context);
 
-}  // namespace pipit
+}  // namespace pipit::internal

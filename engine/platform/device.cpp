@@ -4,7 +4,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -35,4 +35,4 @@ void require_device(DeviceKind device) {
   if (!status.problem.empty()) fail("device cuda: {}", status.problem);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 
 #include "pipit/types.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// State of the CUDA side of this build. Never throws; a missing driver is a state, not an error.
 struct CudaStatus {
@@ -51,4 +51,4 @@ void select_gpu(int gpu);
 /// Throws Error with the reason and the remedy when the device cannot be used here.
 void require_device(DeviceKind device);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include <xmmintrin.h>
 #endif
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The floating-point mode of a thread: the direction of rounding and, on x86, all of MXCSR, which also holds the
 /// exceptions that were raised so far. (The C library reads numbers from text in the direction of the x87 unit.)
@@ -57,4 +57,4 @@ class ScopedFloatMode {
   FloatMode before_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -11,7 +11,7 @@
 
 #include "engine/platform/cgroup.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -66,4 +66,4 @@ std::string mebibytes(std::size_t bytes) {
   return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 1048576.0);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Bytes that can be allocated without swapping: MemAvailable, lowered by what the cgroup leaves. Physical memory
 /// where neither is known.
@@ -24,4 +24,4 @@ bool reset_peak_resident_memory();
 /// "1.50 MiB".
 std::string mebibytes(std::size_t bytes);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #endif
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -106,4 +106,4 @@ Isa chosen_isa() {
   return isa;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

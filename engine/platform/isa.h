@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Each contains what stands before it in its family: avx2 < avxvnni and avx2 < avx512 < avx512vnni < avx512fp16 < amx.
 enum class Isa : std::uint8_t {
@@ -31,4 +31,4 @@ Isa find_isa(std::string_view name);
 /// find_isa of the environment variable PIPIT_ISA (unset or empty: the best available). Chosen once.
 Isa chosen_isa();
 
-}  // namespace pipit
+}  // namespace pipit::internal

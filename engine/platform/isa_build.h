@@ -16,7 +16,7 @@
 #endif
 #include <cpuid.h>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// CPUID leaf 7, subleaf 1, EAX bit 4: __builtin_cpu_supports does not know it in every compiler.
 inline bool cpu_has_avxvnni() {
@@ -62,7 +62,7 @@ inline bool os_saves_tiles() {
   return ((low >> 17) & 3U) == 3U;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal
 #else
 #define PIPIT_ISA_X86 0
 #define PIPIT_ISA_FP16 0

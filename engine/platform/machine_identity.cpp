@@ -6,7 +6,7 @@
 #include "engine/platform/device.h"
 #include "engine/platform/isa.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 std::string machine_identity(DeviceKind device, int gpu, int threads) {
   if (device == DeviceKind::cuda) return gpu_description(gpu);
@@ -17,4 +17,4 @@ std::string machine_identity(DeviceKind device, int gpu, int threads) {
   return key;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

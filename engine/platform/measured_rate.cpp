@@ -6,7 +6,7 @@
 #include "engine/base/measuring_time.h"
 #include "engine/base/statistics.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -62,4 +62,4 @@ MeasuredRate measure_rate(ThreadPool& pool, double amount,
       [&] { return 1e3 * amount * static_cast<double>(steps) * pool.size() / milliseconds(); });
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 
 #include "engine/platform/thread_pool.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Rates of several rounds, per second.
 struct MeasuredRate {
@@ -32,4 +32,4 @@ MeasuredRate measure_rate(const std::function<double()>& round);
 MeasuredRate measure_rate(ThreadPool& pool, double amount,
                           const std::function<void(std::int64_t task, std::int64_t steps)>& work);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -23,4 +23,4 @@ Products find_products(std::string_view name) {
   fail("no products are called '{}'; there are fp32, fp16, int8 and int16", name);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

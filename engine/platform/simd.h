@@ -15,7 +15,7 @@
 #define PIPIT_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace detail {
 
@@ -52,4 +52,4 @@ struct Simd<kLoop, kWide> {
 template <auto kLoop, auto kWide = kLoop>
 constexpr auto simd = &detail::Simd<kLoop, kWide>::run;
 
-}  // namespace pipit
+}  // namespace pipit::internal

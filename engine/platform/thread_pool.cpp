@@ -12,7 +12,7 @@
 #include "engine/platform/cpu_placement.h"
 #include "engine/platform/float_mode.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -249,4 +249,4 @@ std::shared_ptr<ThreadPool> shared_pool(int threads) {
   return pool;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include <memory>
 #include <type_traits>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// CPUs this process may use: the affinity mask, lowered by the CPU quotas of its cgroups (v1 or v2) and rounded up. At
 /// least 1.
@@ -47,4 +47,4 @@ class ThreadPool {
 /// It ends with its last user.
 std::shared_ptr<ThreadPool> shared_pool(int threads = 0);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "engine/plan/execution_plan.h"
 #include "engine/runtime/profile.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 class RunObserver;
 
@@ -46,4 +46,4 @@ class DeviceSession {
 /// A session on the plan's GPU. Throws Error in a build without CUDA, or when memory is not to be had.
 std::unique_ptr<DeviceSession> make_cuda_session(std::shared_ptr<const ExecutionPlan> plan);
 
-}  // namespace pipit
+}  // namespace pipit::internal

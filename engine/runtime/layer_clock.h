@@ -7,7 +7,7 @@
 
 #include "engine/plan/execution_plan.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Where the operands of a timed run come from.
 enum class OperandPlace {
@@ -49,4 +49,4 @@ class LayerClock {
 /// that. Throws Error in a build without CUDA, or where there is no such GPU.
 std::unique_ptr<LayerClock> make_cuda_layer_clock(int gpu);
 
-}  // namespace pipit
+}  // namespace pipit::internal

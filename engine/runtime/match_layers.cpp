@@ -6,7 +6,7 @@
 #include <numeric>
 #include <unordered_map>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -83,4 +83,4 @@ std::vector<double> summed_ms(const std::vector<LayerSeries>& side, std::span<co
   return sums;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

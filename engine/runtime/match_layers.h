@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// What one kernel call computed and took.
 struct LayerSeries {
@@ -23,4 +23,4 @@ std::vector<std::vector<std::vector<std::size_t>>> match_layers(
 /// Run by run, the sum of those layers; as many runs as the shortest has.
 std::vector<double> summed_ms(const std::vector<LayerSeries>& side, std::span<const std::size_t> layers);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace pipit {
+namespace pipit::internal {
 
 struct StepTime {
   int step = 0;
@@ -44,4 +44,4 @@ struct Profile {
 /// The position of the value that is nearest to `to`, the first of several. At least one value.
 std::size_t nearest_run(std::span<const double> ms, double to);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 
 #include "engine/base/statistics.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -107,4 +107,4 @@ Profile profile_session(Session& session, std::span<const ConstTensorView> input
   return profiler.report();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

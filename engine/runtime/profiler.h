@@ -8,7 +8,7 @@
 #include "engine/runtime/profile.h"
 #include "engine/runtime/session.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Attach with Session::set_observer, run, detach, report. Memory grows by 24 bytes per kernel call.
 class Profiler final : public RunObserver {
@@ -39,4 +39,4 @@ class Profiler final : public RunObserver {
 Profile profile_session(Session& session, std::span<const ConstTensorView> inputs, int warmup, int runs,
                         const std::function<void(int)>& progress = {});
 
-}  // namespace pipit
+}  // namespace pipit::internal

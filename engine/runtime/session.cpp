@@ -6,7 +6,7 @@
 #include "engine/base/clock.h"
 #include "engine/platform/float_mode.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -188,4 +188,4 @@ SlotRun Session::collect(int slot) {
   return result;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

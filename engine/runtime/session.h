@@ -8,7 +8,7 @@
 #include "engine/plan/execution_plan.h"
 #include "engine/runtime/device_session.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Called around every kernel: where the batch runs in parts (ExecutionPlan::micro_batches), once for each of them,
 /// with its views. The single hook for profiling, calibration and layer-by-layer comparison.
@@ -94,4 +94,4 @@ class Session {
   std::vector<std::vector<ConstTensorView>> slot_views_;  ///< of slot_inputs_, as run() takes them
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/graph/dtype.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// f(std::type_identity<T>{}) with the C++ type of `type`.
 template <typename F>
@@ -59,4 +59,4 @@ using Element =
                        std::conditional_t<Bytes == 2, std::uint16_t,
                                           std::conditional_t<Bytes == 4, std::uint32_t, std::uint64_t>>>;
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 
 #include "engine/graph/tensor.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct Image {
   std::int64_t batch = 0;
@@ -47,4 +47,4 @@ void for_each_position(const Image& image, Body&& body) {
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

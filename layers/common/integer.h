@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit::wrapping {
+namespace pipit::internal::wrapping {
 
 inline std::int64_t add(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
@@ -55,4 +55,4 @@ inline std::int64_t power(std::int64_t a, std::int64_t b) {
   return result;
 }
 
-}  // namespace pipit::wrapping
+}  // namespace pipit::internal::wrapping

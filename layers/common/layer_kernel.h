@@ -6,7 +6,7 @@
 
 #include "engine/plan/registry.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 template <typename L>
 class LayerKernel final : public Kernel {
@@ -61,4 +61,4 @@ const T* optional_data(std::span<const ConstTensorView> inputs, std::size_t inde
   return index < inputs.size() && inputs[index].present() ? inputs[index].as<T>() : nullptr;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -11,7 +11,7 @@
 #include "engine/graph/half.h"
 #include "layers/common/dispatch.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// `value` as T. Integers: truncated toward zero, saturated at T's range, 0 for NaN. bool: value != 0.
 template <typename T>
@@ -48,4 +48,4 @@ inline std::array<std::byte, 8> element_bytes(DType type, double value) {
   return bytes;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

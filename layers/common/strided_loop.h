@@ -7,7 +7,7 @@
 
 #include "engine/graph/tensor.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Dimensions of a loop: twice a tensor's, for layers that see every dimension as (outer, inner).
 inline constexpr int kMaxLoopRank = 2 * kMaxRank;
@@ -166,4 +166,4 @@ StridedLoop<Operands> broadcast_loop(const std::array<const TensorDesc*, Operand
   return loop;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -12,7 +12,7 @@
 #include "layers/cpu/tile/peak_probe.h"
 #include "layers/cpu/vector/bandwidth_probe.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -119,4 +119,4 @@ Ceilings measure_cpu_ceilings(int threads, const CeilingsProgress& progress) {
   return ceilings;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

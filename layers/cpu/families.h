@@ -4,7 +4,7 @@
 
 #include "engine/plan/registry.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 void register_cpu_conv_tile(Registry& registry);       // any dense geometry, no patch matrix
 void register_cpu_conv_im2col(Registry& registry);     // im2col + GEMM, 1x1 without im2col
@@ -43,4 +43,4 @@ void register_cpu_qconv_winograd(Registry& registry);  // 3x3 of stride 1 by tra
 void register_cpu_qelementwise(Registry& registry);    // Quantize, Dequantize, QAdd, QMul, QUnary
 void register_cpu_qpool(Registry& registry);           // QAveragePool, and Pool on i8 and u8
 
-}  // namespace pipit
+}  // namespace pipit::internal

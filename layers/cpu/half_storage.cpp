@@ -10,7 +10,7 @@
 #include "layers/cpu_kernels.h"
 #include "layers/ops/cast.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -189,4 +189,4 @@ void add_half_storage(Registry& registry) {
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "layers/cpu/tile/tile_kernel.h"
 #include "layers/cpu_kernels.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 void register_cpu(Registry& registry) {
   chosen_isa();  // a wrong PIPIT_ISA is reported here, not by the first node that multiplies
@@ -48,4 +48,4 @@ std::int64_t cpu_panel_outputs() {
   return std::max(16, f32_tiles().panel());
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

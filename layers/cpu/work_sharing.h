@@ -5,7 +5,7 @@
 
 #include "engine/platform/thread_pool.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Large enough to hide the cost of claiming a chunk (well under a microsecond), small enough to balance and
 /// to stay in the first-level cache with its operands.
@@ -41,4 +41,4 @@ void parallel_chunks(ThreadPool& pool, std::int64_t size, std::int64_t step, Bod
   });
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

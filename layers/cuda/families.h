@@ -4,7 +4,7 @@
 
 #include "engine/plan/registry.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 // The layers that are no matrix products.
 void register_cuda_unary(Registry& registry);
@@ -62,4 +62,4 @@ void register_cuda_linear(Registry& registry);         // Gemm, MatMul
 void register_cuda_conv_im2col(Registry& registry);
 void register_cuda_conv_cudnn(Registry& registry);
 
-}  // namespace pipit
+}  // namespace pipit::internal

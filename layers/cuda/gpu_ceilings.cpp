@@ -12,7 +12,7 @@
 #include "engine/platform/machine_identity.h"
 #include "layers/cuda/device/ceiling_probe.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -166,4 +166,4 @@ Ceilings measure_gpu_ceilings(int gpu, const CeilingsProgress& progress) {
   return ceilings;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "layers/cuda/libraries/cudnn_graph.h"
 #include "layers/cuda/libraries/epilogue.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 #if PIPIT_HAVE_CUDNN
 
@@ -131,4 +131,4 @@ std::vector<PeerConv> cudnn_convolutions(const ConvProblem&, PeerCall, Layout, i
 
 #endif
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -1,7 +1,7 @@
 #include "layers/cuda/families.h"
 #include "layers/gpu_kernels.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 void register_cuda(Registry& registry) {
   register_cuda_conv_rows(registry);
@@ -53,4 +53,4 @@ void register_cuda(Registry& registry) {
   register_cuda_row_chain(registry);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

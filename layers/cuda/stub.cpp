@@ -4,7 +4,7 @@
 #include "layers/gpu_kernels.h"
 #include "layers/gpu_peers.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 void register_cuda(Registry&) {}
 
@@ -21,4 +21,4 @@ Ceilings measure_gpu_ceilings(int, const CeilingsProgress&) {
   return {};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "layers/ops/operands.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -125,4 +125,4 @@ bool Where::is_batch_independent(const SampledInputs& inputs) const {
   return broadcast_keeps_samples(inputs);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 #include "engine/graph/layer.h"
 #include "layers/ops/clamp.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 enum class BinaryKind : std::uint8_t {
   add,
@@ -65,4 +65,4 @@ class Where final : public LayerOf<Where, NoAttributes> {
   bool is_batch_independent(const SampledInputs& inputs) const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,7 +3,7 @@
 #include "layers/ops/operands.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 std::vector<TensorDesc> Cast::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
@@ -18,4 +18,4 @@ std::string Cast::summary() const {
   return "to " + std::string(dtype_name(attributes_.to));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

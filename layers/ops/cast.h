@@ -3,7 +3,7 @@
 
 #include "engine/graph/layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct CastAttributes {
   DType to = DType::f32;
@@ -21,4 +21,4 @@ class Cast final : public LayerOf<Cast, CastAttributes> {
   std::string summary() const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 ChannelShuffle::ChannelShuffle(ChannelShuffleAttributes attributes) : LayerOf(std::move(attributes)) {
   if (attributes_.groups < 1 || attributes_.groups > kMaxGroups)
@@ -58,4 +58,4 @@ std::string ChannelShuffle::summary() const {
   return attributes_.groups == 1 ? std::string() : fmt::format("{} groups", attributes_.groups);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

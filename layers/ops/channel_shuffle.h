@@ -3,7 +3,7 @@
 
 #include "engine/graph/layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct ChannelShuffleAttributes {
   std::int64_t groups = 1;          ///< of all channels, which they divide
@@ -38,4 +38,4 @@ class ChannelShuffle final : public LayerOf<ChannelShuffle, ChannelShuffleAttrib
   std::string summary() const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace pipit {
+namespace pipit::internal {
 
 std::string clamp_summary(const Clamp& clamp) {
   if (clamp.is_identity()) return "";
@@ -11,4 +11,4 @@ std::string clamp_summary(const Clamp& clamp) {
   return fmt::format(" +clip[{:.6g},{:.6g}]", clamp.low, clamp.high);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// y = min(max(x, low), high). Relu is [0, inf), Relu6 is [0, 6], no activation (-inf, inf).
 struct Clamp {
@@ -24,4 +24,4 @@ struct Clamp {
 /// For Layer::summary(): "" for no activation, " +relu", " +relu6", else " +clip[low,high]".
 std::string clamp_summary(const Clamp& clamp);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "layers/ops/inference_checks.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 Conv::Conv(ConvAttributes attributes) : LayerOf(attributes) {
   check_window(attributes_.window, "Conv");
@@ -61,4 +61,4 @@ std::string Conv::summary() const {
   return text + clamp_summary(attributes_.activation);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

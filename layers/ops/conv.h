@@ -5,7 +5,7 @@
 #include "layers/ops/clamp.h"
 #include "layers/ops/window.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct ConvAttributes {
   Window window;
@@ -31,4 +31,4 @@ class Conv final : public LayerOf<Conv, ConvAttributes> {
   std::string summary() const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "layers/ops/inference_checks.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -109,4 +109,4 @@ ConvTransposeAttributes with_output_shape(ConvTransposeAttributes attributes,
   return attributes;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "layers/ops/clamp.h"
 #include "layers/ops/window.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct ConvTransposeAttributes {
   /// Pads are taken off the output. ceil_mode has no meaning.
@@ -43,4 +43,4 @@ ConvTransposeAttributes with_output_shape(ConvTransposeAttributes attributes,
                                           std::span<const std::int64_t> input_spatial,
                                           std::span<const std::int64_t> output, AutoPad auto_pad);
 
-}  // namespace pipit
+}  // namespace pipit::internal

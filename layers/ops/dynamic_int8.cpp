@@ -6,7 +6,7 @@
 #include "layers/ops/qconv.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 std::vector<TensorDesc> DynamicQuantize::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
@@ -71,4 +71,4 @@ std::vector<float> scales_of_outputs(const DynamicQConvAttributes& attributes, s
   return scales.size() == 1 ? std::vector<float>(static_cast<std::size_t>(outputs), scales[0]) : scales;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

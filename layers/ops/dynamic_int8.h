@@ -8,7 +8,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/quantization.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The type of dynamic activations: u8 with zero point 128, in [1, 255].
 inline constexpr Quantization kDynamicBytes{1, 128, DType::u8};
@@ -69,4 +69,4 @@ class DynamicQConv final : public LayerOf<DynamicQConv, DynamicQConvAttributes> 
 /// weight_scales, one for every output.
 std::vector<float> scales_of_outputs(const DynamicQConvAttributes& attributes, std::int64_t outputs);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 
 #include "layers/ops/inference_checks.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 Gemm::Gemm(GemmAttributes attributes) : LayerOf(attributes) {
   if (!std::isfinite(attributes_.alpha) || !std::isfinite(attributes_.beta)) {
@@ -60,4 +60,4 @@ std::string Gemm::summary() const {
   return text + clamp_summary(attributes_.activation);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

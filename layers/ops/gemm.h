@@ -4,7 +4,7 @@
 #include "engine/graph/layer.h"
 #include "layers/ops/clamp.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct GemmAttributes {
   float alpha = 1.0F;
@@ -29,4 +29,4 @@ class Gemm final : public LayerOf<Gemm, GemmAttributes> {
   std::string summary() const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// An axis as what indexes dims.
 constexpr std::size_t at(int axis) {
@@ -40,4 +40,4 @@ inline std::int64_t saturating_product(std::int64_t a, std::int64_t b) {
   return b != 0 && a > kMax / b ? kMax : a * b;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

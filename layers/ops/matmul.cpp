@@ -2,7 +2,7 @@
 
 #include "layers/ops/inference_checks.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -88,4 +88,4 @@ Work MatMul::work(std::span<const TensorDesc* const> inputs, std::span<const Ten
   return {saturating_product(outputs[0].elements(), inputs[0]->shape[inputs[0]->shape.rank() - 1])};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

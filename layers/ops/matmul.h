@@ -5,7 +5,7 @@
 
 #include "engine/graph/layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// A matrix product broken into its batch: for every batch index, a [M, K] times a [K, N] matrix. Strides are
 /// in elements of the row-major operands, 0 along broadcast dimensions.
@@ -41,4 +41,4 @@ class MatMul final : public LayerOf<MatMul, NoAttributes> {
   Work work(std::span<const TensorDesc* const> inputs, std::span<const TensorDesc> outputs) const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

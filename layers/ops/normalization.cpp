@@ -8,7 +8,7 @@
 #include "layers/ops/inference_checks.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -147,4 +147,4 @@ std::string Lrn::summary() const {
   return fmt::format("size {}", attributes_.size);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

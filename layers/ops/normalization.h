@@ -3,7 +3,7 @@
 
 #include "engine/graph/layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct BatchNormAttributes {
   float epsilon = 1e-5F;
@@ -90,4 +90,4 @@ class Lrn final : public LayerOf<Lrn, LrnAttributes> {
   std::string summary() const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

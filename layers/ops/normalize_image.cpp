@@ -3,7 +3,7 @@
 #include "layers/ops/inference_checks.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 std::vector<TensorDesc> NormalizeImage::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 2);
@@ -25,4 +25,4 @@ std::string NormalizeImage::summary() const {
   return attributes_.reverse_channels ? order + " reversed" : order;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,7 +3,7 @@
 
 #include "engine/graph/layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct NormalizeImageAttributes {
   bool channels_first = true;     ///< y is [N, C, H, W]; else [N, H, W, C]
@@ -34,4 +34,4 @@ struct ImageStrides {
   }
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

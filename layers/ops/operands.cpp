@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace pipit {
+namespace pipit::internal {
 
 void check_inputs(std::span<const TensorDesc* const> inputs, std::string_view layer, std::size_t required,
                   std::size_t optional) {
@@ -67,4 +67,4 @@ Refusal refuse_unless_f32(const NodeSpec& node) {
   return std::nullopt;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

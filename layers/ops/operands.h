@@ -6,7 +6,7 @@
 
 #include "engine/plan/registry.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Throws Error naming `layer` unless there are `required` inputs, all present, and at most `optional` more.
 void check_inputs(std::span<const TensorDesc* const> inputs, std::string_view layer, std::size_t required,
@@ -31,4 +31,4 @@ Refusal refuse_unless_stored_floats(const NodeSpec& node);
 /// Refuses every precision but fp32, and any present operand that is not f32.
 Refusal refuse_unless_f32(const NodeSpec& node);
 
-}  // namespace pipit
+}  // namespace pipit::internal

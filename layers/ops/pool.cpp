@@ -3,7 +3,7 @@
 #include "layers/ops/inference_checks.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -99,4 +99,4 @@ std::string Pool::summary() const {
   return text;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 #include "engine/graph/layer.h"
 #include "layers/ops/window.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 enum class PoolKind : std::uint8_t { max, average, lp };
 
@@ -48,4 +48,4 @@ class Pool final : public LayerOf<Pool, PoolAttributes> {
   std::string summary() const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

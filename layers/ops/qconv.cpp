@@ -5,7 +5,7 @@
 #include "layers/ops/inference_checks.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -74,4 +74,4 @@ std::vector<float> requantization_multipliers(const QConvAttributes& attributes,
   return multipliers;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/quantization.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct QConvAttributes {
   ConvAttributes conv;
@@ -44,4 +44,4 @@ class QConv final : public LayerOf<QConv, QConvAttributes>, public QuantizedOutp
 /// The multiplier m of every output channel.
 std::vector<float> requantization_multipliers(const QConvAttributes& attributes, std::int64_t outputs);
 
-}  // namespace pipit
+}  // namespace pipit::internal

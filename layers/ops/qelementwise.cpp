@@ -3,7 +3,7 @@
 #include "layers/ops/inference_checks.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 QAdd::QAdd(QAddAttributes attributes) : LayerOf(attributes) {
   for (const auto& [q, name] : {std::pair{attributes_.a, "a"}, {attributes_.b, "b"}, {attributes_.y, "y"}}) {
@@ -95,4 +95,4 @@ std::string QAveragePool::summary() const {
   return Pool(attributes_.pool).summary();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "layers/ops/pool.h"
 #include "layers/ops/quantization.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct QAddAttributes {
   Quantization a, b, y;
@@ -75,4 +75,4 @@ class QAveragePool final : public LayerOf<QAveragePool, QAveragePoolAttributes>,
   std::string summary() const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -2,7 +2,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 void check_quantization(const Quantization& q, std::string_view layer, std::string_view operand) {
   if (!q.quantized()) return;
@@ -23,4 +23,4 @@ bool exact_multiplier(float x_scale, float weight_scale, const Quantization& y) 
   return y.quantized() && static_cast<double>(x_scale) * weight_scale / y_scale * kMaxSum < 0.5;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

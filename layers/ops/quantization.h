@@ -11,7 +11,7 @@
 
 #include "engine/graph/dtype.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// What the integers of a tensor stand for: value = (q - zero_point) * scale. dtype f32 says that it is not
 /// quantized; scale and zero point then have no meaning.
@@ -107,4 +107,4 @@ inline DynamicScale dynamic_scale(std::uint32_t largest) {
   return {m / 127, 127 / m};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

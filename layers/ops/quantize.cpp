@@ -5,7 +5,7 @@
 #include "layers/ops/inference_checks.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -56,4 +56,4 @@ std::string Dequantize::summary() const {
   return summary_of(attributes_);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

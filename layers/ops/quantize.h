@@ -4,7 +4,7 @@
 #include "engine/graph/layer.h"
 #include "layers/ops/quantization.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Inputs: x (f32). y = requantize(x / scale) of the output's type.
 class Quantize final : public LayerOf<Quantize, Quantization>, public QuantizedOutput {
@@ -33,4 +33,4 @@ class Dequantize final : public LayerOf<Dequantize, Quantization> {
   std::string summary() const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

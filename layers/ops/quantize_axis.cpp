@@ -6,7 +6,7 @@
 #include "layers/ops/quantization.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -80,4 +80,4 @@ std::string DequantizeAxis::summary() const {
   return summary_of(attributes_);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 
 #include "engine/graph/layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// value = (q - zero_points[i]) * scales[i], i being the index along `axis`; a single scale holds for all elements.
 struct AxisQuantization {
@@ -44,4 +44,4 @@ class DequantizeAxis final : public LayerOf<DequantizeAxis, AxisQuantization> {
   std::string summary() const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

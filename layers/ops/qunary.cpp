@@ -5,7 +5,7 @@
 #include "layers/ops/inference_checks.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 QUnary::QUnary(QUnaryAttributes attributes) : LayerOf(attributes) {
   for (const auto& [q, name] : {std::pair{attributes_.x, "x"}, {attributes_.y, "y"}}) {
@@ -56,4 +56,4 @@ QUnaryAttributes requantization(const Quantization& x, const Quantization& y) {
   return {{UnaryKind::clip, -INFINITY, INFINITY}, x, y};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

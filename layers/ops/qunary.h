@@ -7,7 +7,7 @@
 #include "layers/ops/quantization.h"
 #include "layers/ops/unary.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct QUnaryAttributes {
   UnaryAttributes function;
@@ -41,4 +41,4 @@ std::array<std::uint8_t, 256> unary_table(const QUnaryAttributes& attributes);
 /// The function that changes nothing: the values of x as y has them.
 QUnaryAttributes requantization(const Quantization& x, const Quantization& y);
 
-}  // namespace pipit
+}  // namespace pipit::internal

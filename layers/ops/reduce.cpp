@@ -6,7 +6,7 @@
 #include "layers/ops/samples.h"
 #include "layers/ops/window.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -131,4 +131,4 @@ std::string ArgMax::summary() const {
   return fmt::format("{} axis {}", attributes_.minimum ? "min" : "max", attributes_.axis);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

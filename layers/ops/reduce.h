@@ -5,7 +5,7 @@
 
 #include "engine/graph/layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 enum class ReduceKind : std::uint8_t { sum, mean, max, min, prod, l1, l2, sum_square, log_sum, log_sum_exp };
 
@@ -62,4 +62,4 @@ class ArgMax final : public LayerOf<ArgMax, ArgMaxAttributes> {
   std::string summary() const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "layers/ops/operands.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -208,4 +208,4 @@ bool ToLayout::is_view(const TensorDesc& input, const TensorDesc& output) const 
   return input.layout == output.layout || input.layouts_coincide();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

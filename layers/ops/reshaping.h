@@ -3,7 +3,7 @@
 
 #include "engine/graph/layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct ReshapeAttributes {
   Shape shape;  ///< the resolved output shape
@@ -135,4 +135,4 @@ class ToLayout final : public LayerOf<ToLayout, ToLayoutAttributes> {
   bool is_view(const TensorDesc& input, const TensorDesc& output) const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

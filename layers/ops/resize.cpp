@@ -9,7 +9,7 @@
 #include "layers/ops/inference_checks.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -194,4 +194,4 @@ LinearTap linear_tap(float coordinate, std::int64_t input_extent) {
   return {low, std::min(low + 1, input_extent - 1), inside - static_cast<float>(low)};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

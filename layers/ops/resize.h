@@ -5,7 +5,7 @@
 
 #include "engine/graph/layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 enum class ResizeMode : std::uint8_t { nearest, linear };
 enum class ResizeCoordinates : std::uint8_t {
@@ -70,4 +70,4 @@ struct LinearTap {
 };
 LinearTap linear_tap(float coordinate, std::int64_t input_extent);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace pipit {
+namespace pipit::internal {
 
 bool sampled_exactly(const SampledInputs& inputs, std::initializer_list<std::size_t> positions) {
   for (std::size_t i = 0; i < inputs.descs.size(); ++i) {
@@ -23,4 +23,4 @@ bool broadcast_keeps_samples(const SampledInputs& inputs) {
   return true;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

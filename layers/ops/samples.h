@@ -5,7 +5,7 @@
 
 #include "engine/graph/layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Whether of the inputs that are present exactly those at `positions` are by sample.
 bool sampled_exactly(const SampledInputs& inputs, std::initializer_list<std::size_t> positions);
@@ -14,4 +14,4 @@ bool sampled_exactly(const SampledInputs& inputs, std::initializer_list<std::siz
 /// and the others do not extend along it.
 bool broadcast_keeps_samples(const SampledInputs& inputs);
 
-}  // namespace pipit
+}  // namespace pipit::internal

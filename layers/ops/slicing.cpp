@@ -7,7 +7,7 @@
 #include "layers/ops/operands.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -206,4 +206,4 @@ std::string Pad::summary() const {
                      fmt::join(attributes_.end, ","));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

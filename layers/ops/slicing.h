@@ -5,7 +5,7 @@
 
 #include "engine/graph/layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct ConcatAttributes {
   std::int64_t axis = 0;
@@ -90,4 +90,4 @@ class Pad final : public LayerOf<Pad, PadAttributes> {
   std::string summary() const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "layers/ops/inference_checks.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 std::vector<TensorDesc> Softmax::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
@@ -40,4 +40,4 @@ std::string Softmax::summary() const {
                      attributes_.flatten_from_axis ? " flattened" : "");
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,7 +3,7 @@
 
 #include "engine/graph/layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct SoftmaxAttributes {
   std::int64_t axis = -1;
@@ -32,4 +32,4 @@ class Softmax final : public LayerOf<Softmax, SoftmaxAttributes> {
   std::string summary() const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

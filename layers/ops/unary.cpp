@@ -5,7 +5,7 @@
 #include "layers/ops/operands.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -174,4 +174,4 @@ bool is_activation(UnaryKind kind) {
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

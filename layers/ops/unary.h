@@ -3,7 +3,7 @@
 
 #include "engine/graph/layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 enum class UnaryKind : std::uint8_t {
   relu,
@@ -77,4 +77,4 @@ class Unary final : public LayerOf<Unary, UnaryAttributes> {
   std::string summary() const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

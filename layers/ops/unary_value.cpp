@@ -4,7 +4,7 @@
 #include "engine/base/error.h"
 #include "layers/ops/unary.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -88,4 +88,4 @@ double unary_value(const UnaryAttributes& a, double x) {
   fail("Unary {}: not defined on floating point", unary_name(a.kind));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

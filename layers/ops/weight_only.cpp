@@ -5,7 +5,7 @@
 #include "layers/ops/inference_checks.h"
 #include "layers/ops/samples.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -105,4 +105,4 @@ std::string WConv::summary() const {
   return Conv(attributes_.conv).summary() + " " + format_summary(attributes_.format);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

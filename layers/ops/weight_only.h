@@ -6,7 +6,7 @@
 #include "engine/graph/layer.h"
 #include "layers/ops/conv.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// How a matrix of weights [O, K] is stored: weight (o, k) is q(o, k) * scale(o, k / group_size).
 /// 8 bits: q is i8 [O, K]. 4 bits: q is u8 [O, ceil(K / 2)], two's complement, element 2i in the low half of byte i
@@ -78,4 +78,4 @@ class WConv final : public LayerOf<WConv, WConvAttributes> {
   std::string summary() const override;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

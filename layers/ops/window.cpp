@@ -8,7 +8,7 @@
 #include "engine/base/error.h"
 #include "layers/ops/inference_checks.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -188,4 +188,4 @@ Window resolve_auto_pad(Window window, AutoPad auto_pad, std::span<const std::in
   return window;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

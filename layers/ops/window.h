@@ -8,7 +8,7 @@
 
 #include "engine/graph/shape.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 inline constexpr int kMaxSpatial = 3;
 
@@ -66,4 +66,4 @@ enum class AutoPad : std::uint8_t { notset, same_upper, same_lower, valid };
 /// The window with pads as ONNX auto_pad defines them for the given input extents.
 Window resolve_auto_pad(Window window, AutoPad auto_pad, std::span<const std::int64_t> input_spatial);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -15,7 +15,7 @@
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -308,4 +308,4 @@ Rewritten adapt_quantized(const Graph& graph, DeviceKind device) {
   return result;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

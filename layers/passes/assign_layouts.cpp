@@ -12,7 +12,7 @@
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -254,4 +254,4 @@ Rewritten assign_layouts(const Graph& graph, DeviceKind device) {
   return LayoutPass(graph, device).run();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -12,7 +12,7 @@
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -258,4 +258,4 @@ Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind d
   return halves;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace pipit {
+namespace pipit::internal {
 
 bool is_user_image(const Graph& graph, int producer, ValueId id) {
   if (producer < 0) return !graph.value(id).is_constant();
@@ -46,4 +46,4 @@ Graph with_byte_image(const Graph& graph, const NormalizeImageAttributes& attrib
   return builder.build();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

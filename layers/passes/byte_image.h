@@ -4,7 +4,7 @@
 #include "layers/ops/normalize_image.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Whether the value is an image as a user gives it: an input of the graph, or what NormalizeImage makes of one. Passes
 /// leave it in f32 and as it lies where the first convolution reads it.
@@ -21,4 +21,4 @@ Graph with_byte_image(const Graph& graph, const NormalizeImageAttributes& attrib
 
 inline constexpr const char* kByteImageSuffix = ".u8";
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -105,4 +105,4 @@ Rewritten drop_identities(const Graph& graph) {
   return rounded;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -14,7 +14,7 @@
 #include "layers/passes/quantized_weights.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -167,4 +167,4 @@ Rewritten fold_dequantized(const Graph& graph) {
   return Folder(graph).run();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

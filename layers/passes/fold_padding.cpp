@@ -11,7 +11,7 @@
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -159,4 +159,4 @@ Rewritten fold_padding(const Graph& graph) {
   return {rewriter.finish(), changes};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

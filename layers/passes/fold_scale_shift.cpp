@@ -11,7 +11,7 @@
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -353,4 +353,4 @@ Rewritten fold_scale_shift(Graph graph) {
   return joined;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "layers/passes/passes.h"
 #include "layers/passes/patterns.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -243,4 +243,4 @@ Rewritten fuse_activations_written_out(const Graph& graph) {
   return {rewriter.finish(), changes};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

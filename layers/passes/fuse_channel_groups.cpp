@@ -14,7 +14,7 @@
 #include "layers/passes/passes.h"
 #include "layers/passes/patterns.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -290,4 +290,4 @@ Rewritten fuse_channel_groups(const Graph& graph, DeviceKind device) {
   return shuffles;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -133,4 +133,4 @@ Rewritten fuse_epilogues(const Graph& graph) {
   return clamps;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

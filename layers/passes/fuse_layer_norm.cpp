@@ -8,7 +8,7 @@
 #include "layers/passes/passes.h"
 #include "layers/passes/patterns.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -344,4 +344,4 @@ Rewritten fuse_layer_norm(const Graph& graph) {
   return LayerNormPass(graph).run();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -20,7 +20,7 @@
 #include "layers/passes/quantized_weights.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -368,4 +368,4 @@ Rewritten fuse_quantized(const Graph& graph) {
   return QuantizedFuser(graph).run();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace pipit {
+namespace pipit::internal {
 
 bool makes_image(const Node& node, const std::vector<bool>& images) {
   const LayoutPreference preference = node.layer->layout_preference();
@@ -20,4 +20,4 @@ std::vector<bool> image_values(const Graph& graph) {
   return images;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

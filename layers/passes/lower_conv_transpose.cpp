@@ -17,7 +17,7 @@
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -304,4 +304,4 @@ Rewritten lower_conv_transpose(const Graph& graph) {
   return {rewriter.finish(), changes, std::move(notes)};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,7 +3,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The elements of one tensor in other places.
 inline bool rearranges(const Node& node) {
@@ -15,4 +15,4 @@ inline bool moves_elements(const Node& node) {
   return node.layer->traits().movement != Movement::none;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "engine/graph/graph.h"
 #include "engine/plan/kernel.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// A rewritten graph and how many places changed.
 struct Rewritten {
@@ -122,4 +122,4 @@ Rewritten assign_layouts(const Graph& graph, DeviceKind device = DeviceKind::cpu
 Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind device = DeviceKind::cpu,
                            const std::set<std::string>& keep_f32 = {});
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "layers/ops/unary.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 class Patterns {
  public:
@@ -102,4 +102,4 @@ class Patterns {
   const Rewriter& rewriter_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

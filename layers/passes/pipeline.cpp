@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -109,4 +109,4 @@ Graph optimize(Graph graph, PassTarget target, std::vector<PassReport>* report) 
   return lower(fuse(std::move(graph), report), std::move(target), report);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 
 #include "layers/passes/passes.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// What a graph is made for.
 struct PassTarget {
@@ -56,4 +56,4 @@ Graph lower(Graph fused, PassTarget target = {}, std::vector<PassReport>* report
 /// All passes.
 Graph optimize(Graph graph, PassTarget target = {}, std::vector<PassReport>* report = nullptr);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -52,4 +52,4 @@ Rewritten pool_means(const Graph& graph) {
   return {rewriter.finish(), changes};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

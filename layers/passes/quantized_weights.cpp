@@ -13,7 +13,7 @@
 #include "layers/ops/quantize.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -193,4 +193,4 @@ std::optional<std::string> make_qconv_constants(const Node& node, const Quantize
   return round_bias(bias, x.scale, room, result);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

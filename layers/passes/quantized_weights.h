@@ -10,7 +10,7 @@
 #include "layers/ops/quantization.h"
 #include "layers/ops/quantize_axis.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// A constant that a graph holds as integers: what Dequantize or DequantizeAxis reads.
 struct QuantizedConstant {
@@ -44,4 +44,4 @@ std::optional<std::string> make_qconv_constants(const Node& node, const Quantize
                                                 const BiasSource& bias, const Quantization& x,
                                                 QConvConstants& result);
 
-}  // namespace pipit
+}  // namespace pipit::internal

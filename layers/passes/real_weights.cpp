@@ -5,7 +5,7 @@
 #include "layers/ops/matmul.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -73,4 +73,4 @@ RealWeights real_weights(const Graph& graph, const Node& node) {
   return out;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Whether the node is a Conv, a Gemm (A not transposed, C absent or one bias per column) or a MatMul by one matrix,
 /// whose weights and bias are f32 constants and whose input 0 is computed.
@@ -24,4 +24,4 @@ struct RealWeights {
 /// The weights of a node with constant weights. The tensor is the graph's own where it is in order as it is.
 RealWeights real_weights(const Graph& graph, const Node& node);
 
-}  // namespace pipit
+}  // namespace pipit::internal

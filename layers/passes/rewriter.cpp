@@ -1,6 +1,6 @@
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 Rewriter::Rewriter(const Graph& source)
     : source_(source),
@@ -65,4 +65,4 @@ Graph Rewriter::finish() {
   return builder_.build();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Copies `source` into a new graph. Visit the source's nodes in order; copy() what stays, emit() what is
 /// new, forward() values that another one replaces; then finish().
@@ -51,4 +51,4 @@ const L* layer_if(const Node& node) {
   return dynamic_cast<const L*>(node.layer.get());
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

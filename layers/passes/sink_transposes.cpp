@@ -18,7 +18,7 @@
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -389,4 +389,4 @@ Rewritten sink_transposes(Graph graph) {
   return TransposePass(std::move(graph)).run();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -109,4 +109,4 @@ Rewritten trim_taps(const Graph& graph) {
   return {rewriter.finish(), changes};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -19,7 +19,7 @@
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -289,4 +289,4 @@ Rewritten widen_channels(const Graph& graph) {
   return WidenPass(graph).run();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "layers/ops/operands.h"
 #include "layers/reference/reference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -165,4 +165,4 @@ void register_reference_binary(Registry& registry) {
   add_layer_kernel<Where>(registry, kReference, refuse_reduced_precision, run_where);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "layers/ops/operands.h"
 #include "layers/reference/reference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -46,4 +46,4 @@ void register_reference_cast(Registry& registry) {
   add_layer_kernel<Cast>(registry, kReference, refuse, run);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

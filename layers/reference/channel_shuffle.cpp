@@ -5,7 +5,7 @@
 #include "layers/reference/index.h"
 #include "layers/reference/reference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -52,4 +52,4 @@ void register_reference_channel_shuffle(Registry& registry) {
   add_layer_kernel<ChannelShuffle>(registry, kReference, refuse_reduced_precision, run_channel_shuffle);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

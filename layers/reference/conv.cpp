@@ -3,7 +3,7 @@
 #include "layers/common/image.h"
 #include "layers/reference/float_kernel.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -68,4 +68,4 @@ void register_reference_conv(Registry& registry) {
   add_float_reference<Conv, ConvReference>(registry);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

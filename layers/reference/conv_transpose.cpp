@@ -3,7 +3,7 @@
 #include "layers/common/image.h"
 #include "layers/reference/float_kernel.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -60,4 +60,4 @@ void register_reference_conv_transpose(Registry& registry) {
   add_float_reference<ConvTranspose, ConvTransposeReference>(registry);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

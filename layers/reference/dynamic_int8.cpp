@@ -7,7 +7,7 @@
 #include "layers/ops/operands.h"
 #include "layers/reference/reference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -95,4 +95,4 @@ void register_reference_dynamic_int8(Registry& registry) {
   add_layer_kernel<DynamicQConv>(registry, kReference, refuse_reduced_precision, run_conv);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

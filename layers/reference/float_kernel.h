@@ -7,7 +7,7 @@
 #include "layers/ops/operands.h"
 #include "layers/reference/reference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Refuses reduced precision, and nodes whose first input is neither f32 nor f64. (Inference has checked that
 /// the other operands agree with it.)
@@ -31,4 +31,4 @@ void add_float_reference(Registry& registry, Refusal (*refuse)(const NodeSpec&) 
                       });
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

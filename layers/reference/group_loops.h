@@ -5,7 +5,7 @@
 
 #include "layers/common/strided_loop.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 template <std::size_t Operands>
 struct GroupLoops {
@@ -43,4 +43,4 @@ Moments moments(const StridedLoop<Operands>& inside, const T* x, double epsilon)
   return {mean, 1 / std::sqrt(squares / count + epsilon)};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

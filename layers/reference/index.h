@@ -6,7 +6,7 @@
 
 #include "layers/common/dispatch.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// One position per dimension; entries at and beyond the rank are 0.
 using Index = std::array<std::int64_t, kMaxRank>;
@@ -62,4 +62,4 @@ void copy_elements(const ConstTensorView& in, From from, const TensorView& out) 
   copy_elements(out.desc.shape, in, from, out, [](const Index& i) { return i; });
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,7 +3,7 @@
 #include "layers/ops/matmul.h"
 #include "layers/reference/float_kernel.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -84,4 +84,4 @@ void register_reference_linear(Registry& registry) {
   add_float_reference<MatMul, MatMulReference>(registry, refuse_matmul);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "layers/reference/float_kernel.h"
 #include "layers/reference/group_loops.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -142,4 +142,4 @@ void register_reference_normalization(Registry& registry) {
   add_float_reference<Lrn, LrnReference>(registry);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

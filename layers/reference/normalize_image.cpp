@@ -5,7 +5,7 @@
 #include "layers/reference/index.h"
 #include "layers/reference/reference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -29,4 +29,4 @@ void register_reference_normalize_image(Registry& registry) {
   add_layer_kernel<NormalizeImage>(registry, kReference, refuse_reduced_precision, run);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "layers/ops/operands.h"
 #include "layers/reference/reference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -144,4 +144,4 @@ void register_reference_pool(Registry& registry) {
   add_layer_kernel<Pool>(registry, kReference, refuse_reduced_precision, run_pool);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "layers/ops/quantization.h"
 #include "layers/reference/reference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -60,4 +60,4 @@ void register_reference_quantize_axis(Registry& registry) {
   add_layer_kernel<DequantizeAxis>(registry, kReference, refuse_reduced_precision, run_dequantize);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

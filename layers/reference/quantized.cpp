@@ -10,7 +10,7 @@
 #include "layers/ops/qunary.h"
 #include "layers/reference/reference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -207,4 +207,4 @@ void register_reference_quantized(Registry& registry) {
   add_layer_kernel<QAveragePool>(registry, kReference, refuse_reduced_precision, run_qaverage_pool);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "layers/ops/operands.h"
 #include "layers/reference/reference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -168,4 +168,4 @@ void register_reference_reduce(Registry& registry) {
   add_layer_kernel<ArgMax>(registry, kReference, refuse_reduced_precision, run_arg_max);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

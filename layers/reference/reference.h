@@ -4,7 +4,7 @@
 
 #include "engine/plan/registry.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 void register_reference_conv(Registry& registry);
 void register_reference_conv_transpose(Registry& registry);
@@ -27,4 +27,4 @@ void register_reference_quantized(
     Registry& registry);  // Quantize, Dequantize, QConv, QAdd, QMul, QUnary, QAveragePool
 void register_reference_quantize_axis(Registry& registry);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "layers/reference/index.h"
 #include "layers/reference/reference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -120,4 +120,4 @@ void register_reference_reshaping(Registry& registry) {
   add_layer_kernel<ToLayout>(registry, kReference, refuse_reduced_precision, run_to_layout);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "layers/ops/operands.h"
 #include "layers/reference/reference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -100,4 +100,4 @@ void register_reference_resize(Registry& registry) {
   add_layer_kernel<Resize>(registry, kReference, refuse_reduced_precision, run_resize);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "layers/reference/index.h"
 #include "layers/reference/reference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -81,4 +81,4 @@ void register_reference_slicing(Registry& registry) {
   add_layer_kernel<Pad>(registry, kReference, refuse_reduced_precision, run_pad);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

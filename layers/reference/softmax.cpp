@@ -7,7 +7,7 @@
 #include "layers/reference/float_kernel.h"
 #include "layers/reference/group_loops.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -42,4 +42,4 @@ void register_reference_softmax(Registry& registry) {
   add_float_reference<Softmax, SoftmaxReference>(registry);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

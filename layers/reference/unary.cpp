@@ -11,7 +11,7 @@
 #include "layers/ops/operands.h"
 #include "layers/reference/reference.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -76,4 +76,4 @@ void register_reference_unary(Registry& registry) {
   add_layer_kernel<Unary>(registry, kReference, refuse_reduced_precision, run);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 #include "layers/common/image.h"
 #include "layers/reference/float_kernel.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -89,4 +89,4 @@ void register_reference_weight_only(Registry& registry) {
   add_layer_kernel<WConv>(registry, kReference, refuse_reduced_precision, run_conv);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

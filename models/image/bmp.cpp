@@ -8,7 +8,7 @@
 #include "engine/base/error.h"
 #include "models/image/formats.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 namespace {
 
 constexpr std::size_t kFileHeaderBytes = 14;
@@ -191,4 +191,4 @@ Image decode_bmp(const Source& source, const DecodeLimits& limits) {
   return Bmp(source, limits).run();
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -2,7 +2,7 @@
 
 #include "layers/passes/byte_image.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 Graph with_byte_image(const Graph& graph, const Preprocess& preprocess) {
   if (graph.inputs().size() != 1) fail("{} inputs, expected one image", graph.inputs().size());
@@ -17,4 +17,4 @@ Graph with_byte_image(const Graph& graph, const Preprocess& preprocess) {
                          std::move(table));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -11,7 +11,7 @@
 #include "models/image/formats.h"
 #include "models/image/orientation.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace detail {
 
 void check_dimensions(const Source& source, std::int64_t width, std::int64_t height,
@@ -96,4 +96,4 @@ Image decode_image(const std::filesystem::path& path, const DecodeLimits& limits
   return decode_image(bytes, name, limits);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

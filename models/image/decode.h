@@ -23,7 +23,7 @@
 
 #include "models/image/image.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// What a file may ask for; checked against its header before any pixel is decoded.
 struct DecodeLimits {
@@ -53,4 +53,4 @@ Image decode_image(const std::filesystem::path& path, const DecodeLimits& limits
 Image decode_image(std::span<const std::uint8_t> bytes, const std::string& name = "image in memory",
                    const DecodeLimits& limits = {});
 
-}  // namespace pipit
+}  // namespace pipit::internal

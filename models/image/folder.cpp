@@ -10,7 +10,7 @@
 #include "engine/base/error.h"
 #include "models/image/format.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -256,4 +256,4 @@ LabelledImages list_labelled_images(const fs::path& folder, const Labels& labels
   return out;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 
 #include "models/labels.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// An image file and its class index.
 struct LabelledImage {
@@ -78,4 +78,4 @@ void add_images(ImageFiles& files, const std::filesystem::path& folder);
 LabelledImages list_labelled_images(const std::filesystem::path& folder, const Labels& labels,
                                     int classes = 0);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -11,7 +11,7 @@
 
 #include "models/image/formats.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using namespace std::string_view_literals;
@@ -162,4 +162,4 @@ std::string_view formats_read() {
   return reads_format("WebP") ? "JPEG, PNG, BMP or WebP" : "JPEG, PNG or BMP";
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// As many bytes as tell every format.
 inline constexpr std::size_t kFormatBytes = 32;
@@ -25,4 +25,4 @@ bool reads_format(std::string_view format);
 /// What it reads, for messages: "JPEG, PNG, BMP or WebP".
 std::string_view formats_read();
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 
 #include "models/image/decode.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 /// One file in memory and the name to use for it in messages.
 struct Source {
@@ -46,4 +46,4 @@ std::string webp_library();
 /// Uncompressed: 1, 4, 8, 16, 24 or 32 bits, palette or bit fields, either row order.
 Image decode_bmp(const Source& source, const DecodeLimits& limits);
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -2,7 +2,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 void check_extent(Extent e, const char* what) {
   if (e.height < 1 || e.width < 1) {
@@ -32,4 +32,4 @@ void check_image(const Image& image, const char* what) {
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Height and width in pixels, in that order as in tensor shapes (N, C, H, W).
 struct Extent {
@@ -44,4 +44,4 @@ Image make_image(Extent extent, const char* what);
 /// entries.
 void check_image(const Image& image, const char* what);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string_view>
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using Bytes = std::span<const std::uint8_t>;
@@ -122,4 +122,4 @@ Image upright(Image image) {
   return out;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

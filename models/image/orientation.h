@@ -6,7 +6,7 @@
 
 #include "models/image/image.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The orientation (EXIF 2.32, tag 0x0112: 1 to 8) that the EXIF data of a JPEG (APP1 segment), PNG (eXIf chunk) or
 /// WebP (EXIF chunk) says; 1, upright, for other files and where there is none or it is damaged. `file`: all of its
@@ -17,4 +17,4 @@ int exif_orientation(std::span<const std::uint8_t> file);
 /// `image.exif_orientation` is 1 afterwards. Throws Error on any error of check_image.
 Image upright(Image image);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 struct NamedPreset {
@@ -230,4 +230,4 @@ void resize_to_bytes(const Image& image, const Preprocess& p, std::int64_t chann
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = ready.pixels[i * step];
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -13,7 +13,7 @@
 #include "models/image/image.h"
 #include "models/image/resize.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 enum class ResizeRule {
   short_side,  ///< the short side to `resize`, the aspect ratio kept (torchvision Resize(n))
@@ -126,4 +126,4 @@ std::vector<std::string> preprocess_differences(const Preprocess& actual, const 
 
 inline constexpr std::string_view kPreprocessKey = "pipit.preprocess";
 
-}  // namespace pipit
+}  // namespace pipit::internal

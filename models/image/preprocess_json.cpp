@@ -5,7 +5,7 @@
 #include "engine/base/parse_json.h"
 #include "models/image/preprocess.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using Json = JsonDocument;
@@ -155,4 +155,4 @@ Preprocess preprocess_from_json(std::string_view text) {
   return p;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

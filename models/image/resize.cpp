@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 // 32 bits less 8 of the pixel, less 2 for the overshoot of the negative lobes of the bicubic filter.
@@ -220,4 +220,4 @@ Image center_crop(const Image& image, Extent crop) {
   return out;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

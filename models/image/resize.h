@@ -6,7 +6,7 @@
 
 #include "models/image/image.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 enum class Interpolation {
   nearest,   ///< the source pixel under the centre of the target pixel
@@ -36,4 +36,4 @@ Extent short_side_extent(Extent image, int side);
 /// bottom or right.
 Image center_crop(const Image& image, Extent crop);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 inline constexpr std::int32_t kFloat = 1;
 inline constexpr std::int32_t kInt = 2;
@@ -12,4 +12,4 @@ inline constexpr std::int32_t kTensor = 4;
 inline constexpr std::int32_t kFloats = 6;
 inline constexpr std::int32_t kInts = 7;
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -7,7 +7,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -79,4 +79,4 @@ void read_external(const ExternalRange& range, std::span<std::byte> target) {
   if (!stream) fail("external data: {} could not be read", range.file.string());
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

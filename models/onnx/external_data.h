@@ -7,7 +7,7 @@
 
 #include "onnx.pb.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 /// A checked range of a file.
 struct ExternalRange {
@@ -24,4 +24,4 @@ ExternalRange resolve_external(const onnx_pb::TensorProto& proto, const std::fil
 /// Fills `target` (range.length bytes).
 void read_external(const ExternalRange& range, std::span<std::byte> target);
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

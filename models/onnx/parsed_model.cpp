@@ -16,7 +16,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -224,4 +224,4 @@ ParsedModel parse_model(std::span<const std::byte> bytes) {
   });
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -10,7 +10,7 @@
 
 #include "onnx.pb.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 /// The raw_data of a tensor, where the parser left it.
 struct RawData {
@@ -32,4 +32,4 @@ ParsedModel parse_model(const std::filesystem::path& file);
 /// The bytes must outlive the result.
 ParsedModel parse_model(std::span<const std::byte> bytes);
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -7,7 +7,7 @@
 
 #include "models/onnx/external_data.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -201,4 +201,4 @@ Tensor tensor_from_onnx(const onnx_pb::TensorProto& proto, ExternalData& externa
   return tensor;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

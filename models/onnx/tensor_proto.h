@@ -8,7 +8,7 @@
 #include "engine/graph/tensor.h"
 #include "models/onnx/parsed_model.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 /// The element type of an ONNX data type number: f32 for float16 and bfloat16, whose every number it has. Throws
 /// UnsupportedError naming the type otherwise.
@@ -33,4 +33,4 @@ struct ExternalData {
 Tensor tensor_from_onnx(const onnx_pb::TensorProto& proto, ExternalData& external,
                         const RawData* raw = nullptr);
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

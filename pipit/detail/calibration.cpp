@@ -15,7 +15,7 @@
 #include "quant/hash.h"
 #include "quant/weighted_layer.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -157,4 +157,4 @@ Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph 
   return done;
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -13,7 +13,7 @@
 #include "pipit/detail/image_names.h"
 #include "quant/quantization_plan.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 /// Called as images are done, in any thread, one call at a time.
 using ImagesDone = std::function<void(std::int64_t done, std::int64_t total)>;
@@ -45,4 +45,4 @@ Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph 
                         const ImageNames& names, PlanOptions planning, const Corrections& corrections,
                         const ImagesDone& progress, bool strict);
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

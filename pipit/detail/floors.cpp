@@ -4,7 +4,7 @@
 
 #include "pipit/detail/memory_use.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -54,4 +54,4 @@ StepFloor Floors::of(const Step& step, const StepWork& work) const {
   return floor;
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -6,7 +6,7 @@
 #include "engine/platform/ceilings.h"
 #include "pipit/detail/step_work.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 struct StepFloor {
   double ms = 0;  ///< the longest of the times below
@@ -38,4 +38,4 @@ class Floors {
   double weights_;  // bytes of all steps
 };
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

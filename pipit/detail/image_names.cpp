@@ -4,7 +4,7 @@
 
 #include "engine/base/printable.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -50,4 +50,4 @@ std::string ImageNames::of(const fs::path& image) const {
   return printable_key(whole.lexically_relative(folder_).string());
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 /// Images by their paths below the deepest folder that holds all that was given: two entries of a file system never
 /// share a name, however many folders there are and whatever bytes names are made of.
@@ -24,4 +24,4 @@ class ImageNames {
   std::filesystem::path folder_;
 };
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -13,7 +13,7 @@
 #include "quant/hash.h"
 #include "quant/kept_layers.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -135,4 +135,4 @@ std::shared_ptr<const CompiledState> compile_model(Model model, const LoadOption
   return state;
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -9,7 +9,7 @@
 #include "models/model.h"
 #include "pipit/compiled_model.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 /// How a model's file is read.
 OnnxOptions onnx_options(const LoadOptions& options);
@@ -44,4 +44,4 @@ struct CompiledState {
 std::shared_ptr<const CompiledState> compile_model(Model model, const LoadOptions& options,
                                                    const Preprocess* preprocess = nullptr);
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

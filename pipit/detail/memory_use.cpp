@@ -4,7 +4,7 @@
 
 #include "engine/graph/shared_buffer.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 StepMemory step_memory(const Step& step) {
   StepMemory memory{step.kernel->packed_bytes(), 0, step.kernel->scratch_bytes()};
@@ -41,4 +41,4 @@ MemoryUse memory_use(const ExecutionPlan& plan) {
   return use;
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -5,7 +5,7 @@
 
 #include "engine/plan/execution_plan.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 /// Bytes that belong to a step, on its device.
 struct StepMemory {
@@ -27,4 +27,4 @@ struct MemoryUse {
 };
 MemoryUse memory_use(const ExecutionPlan& plan);
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

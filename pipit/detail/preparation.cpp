@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 std::string_view source_name(Preparation::Source source) {
   using enum Preparation::Source;
@@ -132,4 +132,4 @@ Labels labels_for(const Model& model, const std::filesystem::path& file, const C
   return found;
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -9,7 +9,7 @@
 #include "models/model.h"
 #include "pipit/classifier.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 struct Preparation {
   enum class Source {
@@ -42,4 +42,4 @@ std::string scores_note(const ClassOutput& output);
 /// or fewer than classes.
 Labels labels_for(const Model& model, const std::filesystem::path& file, const ClassOutput& output);
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -9,7 +9,7 @@
 #include "quant/kept_layers.h"
 #include "quant/quantize_graph.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 QuantizedFile quantized_file(const std::string& name, const Graph& fused, const QuantizationPlan& plan,
                              std::map<std::string, std::string> metadata, DType activations,
@@ -46,4 +46,4 @@ QuantizedFile quantized_file(Model model, const std::filesystem::path& path,
   return file;
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

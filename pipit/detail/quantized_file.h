@@ -10,7 +10,7 @@
 #include "models/model.h"
 #include "quant/quantization_plan.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 struct QuantizedFile {
   std::string bytes;
@@ -34,4 +34,4 @@ QuantizedFile quantized_file(Model model, const std::filesystem::path& path,
                              std::span<const QuantizationPlan::Kept> keep, DType activations,
                              bool symbolic_batch);
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -84,4 +84,4 @@ StepInfo step_info(const ExecutionPlan& plan, const Step& step) {
   return info;
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

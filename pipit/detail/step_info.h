@@ -8,7 +8,7 @@
 #include "engine/plan/execution_plan.h"
 #include "pipit/detail/step_work.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 struct StepInfo {
   int index = 0;
@@ -26,4 +26,4 @@ struct StepInfo {
 };
 StepInfo step_info(const ExecutionPlan& plan, const Step& step);
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

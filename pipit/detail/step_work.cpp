@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -88,4 +88,4 @@ StepWork step_work(const ExecutionPlan& plan, const Step& step, std::int64_t lay
   return work;
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

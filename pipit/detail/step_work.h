@@ -6,7 +6,7 @@
 
 #include "engine/plan/execution_plan.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 /// One micro-batch of a step.
 struct StepWork {
@@ -27,4 +27,4 @@ struct StepWork {
 /// `layer_macs`: what the layers that the step computes say of the whole batch, for kernels that do not count.
 StepWork step_work(const ExecutionPlan& plan, const Step& step, std::int64_t layer_macs);
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -213,7 +213,7 @@ class Help(Examples):
 class Cpp(CommandTest):
     PRELUDES = {"docs/adding-a-kernel.md": """#include "layers/common/layer_kernel.h"
 #include "layers/ops/softmax.h"
-namespace pipit {
+namespace pipit::internal {
 Refusal refuse_softmax(const NodeSpec& spec);
 void run_softmax(const Softmax&, std::span<const ConstTensorView>, std::span<const TensorView>, const RunContext&);
 %s

@@ -12,7 +12,7 @@
 #include "tests/quant/small_resnet.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::calibrated;
@@ -192,4 +192,4 @@ TEST_F(Compile, KeepsTheTimesOfKernels) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -13,7 +13,7 @@
 #include "tests/cuda/follower_chain.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 std::shared_ptr<const Tensor> shared_random(const Shape& shape, std::mt19937& random, float low, float high) {
   return std::make_shared<const Tensor>(random_tensor(shape, random, low, high));
@@ -403,4 +403,4 @@ double gpu_microseconds(const Layer& layer, const std::string& candidate, const 
   return Run(layer, candidate, test).microseconds(launches);
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -14,14 +14,15 @@
 #include "tests/cuda/seed.h"
 
 /// Skips the current test, with the reason, where there is no usable GPU.
-#define PIPIT_NEEDS_GPU() \
-  if (const std::string problem = ::pipit::cuda_status().problem; !problem.empty()) GTEST_SKIP() << problem
+#define PIPIT_NEEDS_GPU()                                                                     \
+  if (const std::string problem = ::pipit::internal::cuda_status().problem; !problem.empty()) \
+  GTEST_SKIP() << problem
 /// Likewise where a library cannot be used; state: cuda::cudnn_state() and the like.
 #define PIPIT_NEEDS_LIBRARY(state) \
   PIPIT_NEEDS_GPU();               \
   if (const std::string problem = (state).problem; !problem.empty()) GTEST_SKIP() << problem
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 struct GpuOperand {
   std::shared_ptr<const Tensor> tensor;  ///< host, row_major; null: an absent optional input
@@ -72,4 +73,4 @@ double gpu_microseconds(const Layer& layer, const std::string& candidate, const 
 std::shared_ptr<const Tensor> shared_random(const Shape& shape, std::mt19937& random, float low = -1,
                                             float high = 1);
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -9,7 +9,7 @@
 
 #include "engine/plan/registry.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 class FollowerChain {
  public:
@@ -60,4 +60,4 @@ class FollowerChain {
   std::vector<const NodeSpec*> specs_;
 };
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

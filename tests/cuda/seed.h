@@ -3,10 +3,10 @@
 
 #include "tests/support/seed.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 inline unsigned gpu_seed() {
   return test_seed();
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

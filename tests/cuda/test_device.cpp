@@ -4,7 +4,7 @@
 #include "layers/gpu_ceilings.h"
 #include "tests/cuda/conformance.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 TEST(GpuDevice, MemoryCountsBuffersNowAndAtWorst) {
@@ -60,4 +60,4 @@ TEST(GpuDevice, CeilingsAreMeasured) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -14,7 +14,7 @@
 #include "tests/cuda/quantized/qconv_cases.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 QConvAttributes convolution(std::int64_t kernel, std::int64_t groups) {
@@ -326,4 +326,4 @@ TEST(GpuFusion, AveragesDoNotDependOnTheImagesPlace) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -13,7 +13,7 @@
 #include "tests/cuda/seed.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 ConvAttributes window_of(std::int64_t kernel, std::int64_t stride) {
@@ -181,4 +181,4 @@ TEST(GpuPeers, CudnnsPlansComputeTheConvolution) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

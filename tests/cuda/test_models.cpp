@@ -8,7 +8,7 @@
 #include "tests/cuda/conformance.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 Session make_session(const std::string& model, std::int64_t batch, DeviceKind device, Precision precision) {
@@ -109,4 +109,4 @@ TEST(GpuModels, ABatchIsItsImages) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -16,7 +16,7 @@
 #include "tests/cuda/conformance.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -272,4 +272,4 @@ TEST(GpuSession, TooManySlotsAreAnErrorNotACrash) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

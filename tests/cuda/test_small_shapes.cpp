@@ -23,7 +23,7 @@
 #include "tests/cuda/conformance.h"
 #include "tests/cuda/conv/pruned_weights.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 constexpr Layout kLast = Layout::channels_last;
@@ -189,4 +189,4 @@ TEST(SmallShapesOfLibraries, Cudnn) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -13,7 +13,7 @@
 #include "tests/support/run_graph.h"
 #include "tests/support/toy_layers.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -264,4 +264,4 @@ TEST(GpuFallback, AnErrorOfTheCpuKernelIsThrownOnceAndNamesTheNode) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

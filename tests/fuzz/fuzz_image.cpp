@@ -20,7 +20,7 @@ void repair_png(std::vector<std::uint8_t>& bytes) {
     const std::size_t length = std::size_t{bytes[at]} << 24 | std::size_t{bytes[at + 1]} << 16 |
                                std::size_t{bytes[at + 2]} << 8 | bytes[at + 3];
     if (length > bytes.size() - at - 12) return;
-    const std::uint32_t crc = pipit::detail::crc32(std::span(bytes).subspan(at + 4, length + 4));
+    const std::uint32_t crc = pipit::internal::detail::crc32(std::span(bytes).subspan(at + 4, length + 4));
     for (std::size_t i = 0; i < 4; ++i)
       bytes[at + 8 + length + i] = static_cast<std::uint8_t>(crc >> (24 - 8 * i));
     at += length + 12;
@@ -31,6 +31,7 @@ void repair_png(std::vector<std::uint8_t>& bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace pipit;
+  using namespace pipit::internal;
   std::vector<std::uint8_t> bytes(data, data + size);
   if (size > 1 && bytes[0] == 0x89) repair_png(bytes);
   // Small enough for thousands of runs per second; the checks are the same as with the default limits.

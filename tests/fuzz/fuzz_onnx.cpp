@@ -10,6 +10,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace pipit;
+  using namespace pipit::internal;
   // Small enough for hundreds of runs per second; the checks are the same as with the default limit.
   OnnxOptions options;
   options.max_folded_bytes = std::size_t{1} << 18;

@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
     return 2;
   }
-  for (const pipit::test::Sample& sample : pipit::test::kSamples) {
+  for (const pipit::internal::test::Sample& sample : pipit::internal::test::kSamples) {
     std::ofstream file(std::filesystem::path(argv[1]) / sample.name, std::ios::binary);
     for (const char* digits = sample.file.begin(); digits != sample.file.end(); digits += 2) {
       unsigned char byte = 0;

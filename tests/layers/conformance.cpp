@@ -14,7 +14,7 @@
 #include "layers/registry.h"
 #include "tests/support/allocation_counter.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 std::shared_ptr<const Tensor> absolute_values(const Tensor& tensor) {
   Tensor result = tensor.clone();
@@ -409,4 +409,4 @@ std::optional<std::string> refusal(const Layer& layer, const std::vector<Operand
   return fmt::format("{} has no candidate '{}'", layer.type(), candidate);
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -12,7 +12,7 @@
 #include "engine/plan/registry.h"
 #include "tests/support/random.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 struct Operand {
   std::shared_ptr<const Tensor> tensor;  ///< row_major; null: an absent optional input
@@ -69,4 +69,4 @@ std::shared_ptr<const Tensor> absolute_values(const Tensor& tensor);
 /// The elements of a row-major f32 tensor as doubles.
 std::vector<double> doubles(const Tensor& tensor);
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

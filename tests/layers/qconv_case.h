@@ -4,7 +4,7 @@
 #include "layers/ops/qconv.h"
 #include "tests/layers/quantized_operands.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 struct QConvCase {
   QConvAttributes attributes;
@@ -49,4 +49,4 @@ inline Conformance conformance_of(const QConvCase& c, Random& random) {
   return conformance;
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

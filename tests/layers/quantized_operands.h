@@ -7,7 +7,7 @@
 #include "layers/ops/quantization.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 inline constexpr Quantization kI8{0.05F, 0, DType::i8};
 inline constexpr Quantization kU8{0.05F, 128, DType::u8};
@@ -24,4 +24,4 @@ inline Operand integers(Random& random, const Shape& shape, const Quantization& 
                                : random.tensor(shape, q.zero_point == 128 ? 1 : 0, 255.999, DType::u8)};
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -13,7 +13,7 @@
 #include "layers/registry.h"
 #include "tests/layers/values.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::make;
@@ -96,4 +96,4 @@ TEST(DefaultRegistry, RefusesReducedPrecisionWithAReason) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

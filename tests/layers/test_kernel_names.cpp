@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using testing::ElementsAre;
@@ -83,4 +83,4 @@ TEST(KernelNames, FormsOfAKernelAreCovered) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 
 #include "layers/evaluate.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -56,4 +56,4 @@ inline std::vector<TensorDesc> infer(const Layer& layer, const std::vector<Tenso
   return layer.infer(pointers);
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

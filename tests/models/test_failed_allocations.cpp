@@ -10,7 +10,7 @@
 #include "models/model.h"
 #include "tests/support/allocation_counter.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 void load_and_run() {
@@ -51,4 +51,4 @@ TEST(FailedAllocations, EndInAnError) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

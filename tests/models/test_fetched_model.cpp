@@ -19,7 +19,7 @@
 #include "models/safetensors.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -240,4 +240,4 @@ TEST(Safetensors, RefusesWhatIsBroken) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 #include "tests/models/image/image_test_util.h"
 #include "tests/support/linear_time.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::AllOf;
@@ -157,4 +157,4 @@ TEST(ClassFromFilename, TakesLeadingDigitsBeforeAnUnderscore) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "engine/platform/thread_pool.h"
 #include "tests/models/image/image_test_util.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -88,4 +88,4 @@ TEST_F(Prepared, NoneThatCanBeReadIsAnError) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "tests/support/allocation_counter.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 std::shared_ptr<const ExecutionPlan> plan_of(const Graph& graph, int threads,
@@ -165,4 +165,4 @@ TEST(LoadModel, NamesTheBuiltInsWhenThereIsNoFile) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

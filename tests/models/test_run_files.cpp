@@ -10,7 +10,7 @@
 #include "engine/base/error.h"
 #include "models/catalogue.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -91,4 +91,4 @@ TEST_F(RunFiles, CheckingNamesBothFiles) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -19,7 +19,7 @@
 #include "layers/ops/unary.h"
 #include "models/classification.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 // Layers after an input, by name.
@@ -420,4 +420,4 @@ TEST(ScoreKind, SoftmaxesSideBySideAreTold) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

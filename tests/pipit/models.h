@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 /// A folder of this test, removed with everything in it.
 class Scratch {
@@ -101,4 +101,4 @@ inline std::string chain(int channels, const std::vector<std::string>& operators
   return number(1, 8) + bytes(7, graph) + bytes(8, number(2, 17));
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

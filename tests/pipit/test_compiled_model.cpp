@@ -20,7 +20,7 @@ using pipit::ModelSession;
 using pipit::Precision;
 using pipit::Shape;
 using pipit::UnsupportedError;
-using pipit::test::Scratch;
+using pipit::internal::test::Scratch;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -103,14 +103,14 @@ TEST(CompiledModel, RunsBatchesAndPrecisions) {
 }
 
 TEST(ModelSession, AllocatesNothingInSteadyState) {
-  if (!pipit::test::AllocationCounter::available()) GTEST_SKIP() << "malloc belongs to a sanitizer";
+  if (!pipit::internal::test::AllocationCounter::available()) GTEST_SKIP() << "malloc belongs to a sanitizer";
   LoadOptions options = one_thread();
   options.threads = 2;
   ModelSession session = CompiledModel(kModel, options).session();
   const std::vector<float> values = image(1);
   const ArrayView view(values, kImage);
   session.run({view});
-  const pipit::test::AllocationCounter counter;
+  const pipit::internal::test::AllocationCounter counter;
   for (int i = 0; i < 3; ++i) session.run({view});
   EXPECT_EQ(counter.count(), 0);
 }

@@ -17,7 +17,7 @@ using pipit::CompiledModel;
 using pipit::LoadOptions;
 using pipit::Precision;
 using pipit::Shape;
-using pipit::test::Scratch;
+using pipit::internal::test::Scratch;
 namespace fs = std::filesystem;
 namespace tools = pipit::tools;
 
@@ -71,7 +71,7 @@ class FloatModes : public ::testing::Test {
 
   void SetUp() override {
     for (unsigned i = 0; i < 3; ++i) {
-      fs::path path = scratch_.write("image" + std::to_string(i) + ".bmp", pipit::test::bmp(40, i));
+      fs::path path = scratch_.write("image" + std::to_string(i) + ".bmp", pipit::internal::test::bmp(40, i));
       images_.push_back(std::move(path));
     }
     plan_ = calibrated("plan.json");

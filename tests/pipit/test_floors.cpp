@@ -17,7 +17,7 @@
 #include "pipit/detail/step_info.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using detail::Floors;
@@ -306,4 +306,4 @@ TEST_F(Networks, WeightsOfTheWholeRunShareTheInnerMemory) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -86,7 +86,7 @@ TEST(LifetimesDeathTest, DetachedThreadsMayLoadModelsWhileTheProcessEnds) {
 }
 
 TEST(Lifetimes, AnOutputIsNoInputOfItsSession) {
-  const std::string onnx = pipit::test::chain(16, {"Sigmoid", "Tanh"});
+  const std::string onnx = pipit::internal::test::chain(16, {"Sigmoid", "Tanh"});
   LoadOptions options = two_threads();
   const CompiledModel model(std::as_bytes(std::span(onnx)), "feedback.onnx", options);
   pipit::ModelSession session = model.session(), other = model.session();

@@ -5,7 +5,7 @@
 
 #include "tests/support/toy_layers.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 struct WeightedAttributes {
@@ -69,4 +69,4 @@ TEST(StepInfo, AChainCountsAllNodesAndNothingBetweenThem) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -17,7 +17,7 @@ using pipit::LoadOptions;
 using pipit::Precision;
 using pipit::Shape;
 using pipit::UnsupportedError;
-using pipit::test::Scratch;
+using pipit::internal::test::Scratch;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
@@ -32,7 +32,7 @@ class Tools : public ::testing::Test {
  protected:
   void SetUp() override {
     for (unsigned i = 0; i < 6; ++i)
-      scratch.write("image" + std::to_string(i) + ".bmp", pipit::test::bmp(32, i));
+      scratch.write("image" + std::to_string(i) + ".bmp", pipit::internal::test::bmp(32, i));
     images = {scratch.path()};
     tools::CalibrateOptions options;
     options.threads = 1;
@@ -159,7 +159,7 @@ TEST_F(Tools, FoldersWithTheSameNamesMakeAPlanThatIsRead) {
   unsigned seed = 10;
   for (const char* name :
        {"set/cat/1.bmp", "set/cat/2.bmp", "set/dog/1.bmp", "far/1.bmp", "far/a\xff.bmp", "far/a\\xff.bmp"})
-    scratch.write(name, pipit::test::bmp(32, ++seed));
+    scratch.write(name, pipit::internal::test::bmp(32, ++seed));
   fs::create_directory_symlink("set/dog", scratch / "link");
   const fs::path set = scratch / "set";
   const fs::path far = scratch / "far";
@@ -197,7 +197,7 @@ TEST_F(Tools, FoldersWithTheSameNamesMakeAPlanThatIsRead) {
     EXPECT_THAT(notes, Contains(HasSubstr("given twice")));
   }
   // Copies are images of their own, and said.
-  scratch.write("far/copy.bmp", pipit::test::bmp(32, 14));
+  scratch.write("far/copy.bmp", pipit::internal::test::bmp(32, 14));
   EXPECT_THAT(calibrated({far}), count(4));
   EXPECT_THAT(notes, Contains(HasSubstr("1 of the 4 images calibrated on has the same bytes")));
 }

@@ -23,17 +23,18 @@ int main(int count, char** arguments) try {
   std::vector<double> rates;
   std::size_t bytes = 0;
   for (int round = 0; round <= rounds; ++round) {
-    const auto begin = pipit::Clock::now();
-    for (const auto& file : files) bytes += pipit::decode_image(file).pixels.size();
+    const auto begin = pipit::internal::Clock::now();
+    for (const auto& file : files) bytes += pipit::internal::decode_image(file).pixels.size();
     if (round > 0)
-      rates.push_back(1e3 * static_cast<double>(files.size()) / pipit::milliseconds_since(begin));
+      rates.push_back(1e3 * static_cast<double>(files.size()) / pipit::internal::milliseconds_since(begin));
   }
   if (bytes == 0 || rates.empty()) {
     fmt::print(stderr, "bench_decode: nothing was decoded\n");
     return 1;
   }
-  fmt::print("{}: {:.0f} images/s, quartiles {:.0f} to {:.0f}\n", pipit::image_decoders().jpeg,
-             pipit::quantile(rates, 0.5), pipit::quantile(rates, 0.25), pipit::quantile(rates, 0.75));
+  fmt::print("{}: {:.0f} images/s, quartiles {:.0f} to {:.0f}\n", pipit::internal::image_decoders().jpeg,
+             pipit::internal::quantile(rates, 0.5), pipit::internal::quantile(rates, 0.25),
+             pipit::internal::quantile(rates, 0.75));
   return 0;
 } catch (const std::exception& e) {
   fmt::print(stderr, "bench_decode: {}\n", e.what());

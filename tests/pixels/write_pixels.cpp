@@ -7,12 +7,13 @@
 #include "models/image/orientation.h"
 
 int main(int argc, char** argv) {
-  const pipit::ImageDecoders decoders = pipit::image_decoders();
+  const pipit::internal::ImageDecoders decoders = pipit::internal::image_decoders();
   if (argc == 1)
     std::printf("%s, %s, %s\n", decoders.jpeg.c_str(), decoders.png.c_str(), decoders.webp.c_str());
   for (int i = 1; i < argc; ++i) {
     try {
-      const pipit::Image image = pipit::upright(pipit::decode_image(std::filesystem::path(argv[i])));
+      const pipit::internal::Image image =
+          pipit::internal::upright(pipit::internal::decode_image(std::filesystem::path(argv[i])));
       std::printf("%d %d\n", image.width, image.height);
       std::fwrite(image.pixels.data(), 1, image.pixels.size(), stdout);
     } catch (const pipit::Error& e) {

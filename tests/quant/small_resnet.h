@@ -18,7 +18,7 @@
 #include "quant/quantize_graph.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 // Stem, max pool, a residual block, global average pool, classifier: what a ResNet is made of.
 inline Graph small_resnet(std::mt19937& random) {
@@ -102,4 +102,4 @@ inline void expect_int8_like_float(const Graph& graph, const QuantizationPlan& p
   }
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

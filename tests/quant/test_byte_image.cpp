@@ -6,7 +6,7 @@
 #include "layers/passes/pipeline.h"
 #include "tests/quant/small_resnet.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::small_resnet;
@@ -102,4 +102,4 @@ TEST(ByteImage, RefusesWhatIsNoImage) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

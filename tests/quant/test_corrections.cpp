@@ -9,7 +9,7 @@
 #include "quant/tensor_difference.h"
 #include "tests/quant/small_resnet.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::random_tensor;
@@ -214,4 +214,4 @@ TEST(Corrections, OfAnotherShapeAreRefused) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

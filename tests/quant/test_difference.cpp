@@ -10,7 +10,7 @@
 #include "quant/layer_difference.h"
 #include "tests/quant/small_resnet.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::calibrated;
@@ -240,4 +240,4 @@ TEST(LayerComparison, CountsOnlyTheImagesOfABatch) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

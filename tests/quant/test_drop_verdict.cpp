@@ -8,7 +8,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::HasSubstr;
@@ -66,4 +66,4 @@ TEST(DropVerdict, Refuses) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -13,7 +13,7 @@
 #include "layers/registry.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::random_tensor;
@@ -124,4 +124,4 @@ TEST(QuantizeDynamically, RefusesWeightsThatAreNotFinite) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

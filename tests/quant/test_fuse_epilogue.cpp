@@ -11,7 +11,7 @@
 #include "quant/weight_only.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 // A layer, then x * a + b with one a and b per output, then a Silu.
@@ -86,4 +86,4 @@ TEST(FuseEpilogue, BehindDynamicConvolutions) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "layers/ops/normalization.h"
 #include "layers/ops/reshaping.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 struct Parts {
@@ -44,4 +44,4 @@ TEST(HashModel, SeesWhatIsComputedAndNeitherNamesNorBatch) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

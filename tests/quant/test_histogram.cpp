@@ -11,7 +11,7 @@
 #include "engine/base/error.h"
 #include "tests/support/seed.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::HasSubstr;
@@ -141,4 +141,4 @@ TEST(Histogram, RefusesStatesThatNoDataMakes) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

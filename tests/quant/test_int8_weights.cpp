@@ -11,7 +11,7 @@
 #include "engine/base/error.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::HasSubstr;
@@ -81,4 +81,4 @@ TEST(QuantizeWeights, RefusesWhatNoScaleHolds) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

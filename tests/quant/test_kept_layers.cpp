@@ -12,7 +12,7 @@
 #include "layers/passes/passes.h"
 #include "quant/weighted_layer.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::AllOf;
@@ -169,4 +169,4 @@ TEST(Keep, ModelsWithoutWeightsHaveNoFirstLayer) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

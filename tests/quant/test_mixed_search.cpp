@@ -9,7 +9,7 @@
 #include "engine/base/error.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::ElementsAre;
@@ -143,4 +143,4 @@ TEST(MixedSearch, CountsGoFromNoneToAll) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "engine/base/error.h"
 #include "tests/support/seed.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 TEST(PairedAnswers, CountsWhoAloneIsRight) {
@@ -61,4 +61,4 @@ TEST(PairedAnswers, IntervalsCoverTheTruth) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

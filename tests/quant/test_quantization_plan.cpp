@@ -11,7 +11,7 @@
 #include "quant/export_scales.h"
 #include "tests/support/linear_time.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::AllOf;
@@ -294,4 +294,4 @@ TEST(Export, TrtCacheHoldsTheBitsOfTheScales) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

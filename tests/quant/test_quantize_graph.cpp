@@ -12,7 +12,7 @@
 #include "tests/support/run_graph.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::calibrated;
@@ -136,4 +136,4 @@ TEST(QuantizeGraph, GivesADeadChannelWithABiasItsBias) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "quant/quantize_graph.h"
 #include "tests/quant/small_resnet.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::calibrated;
@@ -107,4 +107,4 @@ TEST(QuantizedFunctions, AnswerLikeTheFloatGraph) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "engine/base/error.h"
 #include "tests/support/seed.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 Histogram histogram_of(const std::vector<float>& values) {
@@ -249,4 +249,4 @@ TEST(Threshold, NoMethodCostsMuchMoreThanAnother) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

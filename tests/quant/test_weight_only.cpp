@@ -13,7 +13,7 @@
 #include "layers/registry.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::random_tensor;
@@ -199,4 +199,4 @@ TEST(StoreWeightsOnly, FreesTheWeightsOfAGraphHandedOver) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

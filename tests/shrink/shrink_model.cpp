@@ -25,6 +25,7 @@
 namespace {
 
 using namespace pipit;
+using namespace pipit::internal;
 
 std::vector<bool> draw(const ChannelGroups& found, double share, std::mt19937& random) {
   std::bernoulli_distribution choose(share);

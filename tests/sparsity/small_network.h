@@ -12,7 +12,7 @@
 #include "layers/ops/reshaping.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 /// Stem, a residual block of two convolutions "inner" and "outer", a depthwise one, global average pool, classifier; as
 /// fuse() leaves it.
@@ -66,4 +66,4 @@ inline std::vector<Tensor> smooth_images(std::mt19937& random, int count) {
   return images;
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -10,7 +10,7 @@
 #include "sparsity/eliminate.h"
 #include "tests/support/seed.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 TEST(BalancePaths, OutputsOfAPanelLoseAsManyOfABlock) {
@@ -91,4 +91,4 @@ TEST(BalancePaths, TheLeastLossOfAPanelFallsFirst) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "sparsity/refit.h"
 #include "tests/sparsity/small_network.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 constexpr std::int64_t kSide = 5, kIn = 4, kInner = 6, kOut = 4;
@@ -205,4 +205,4 @@ TEST_P(BoundTargets, FitsInTurnsEndAtTheLeastError) {
 INSTANTIATE_TEST_SUITE_P(Residual, BoundTargets, ::testing::Bool());
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -11,7 +11,7 @@
 #include "sparsity/replace_weights.h"
 #include "tests/sparsity/small_network.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::ElementsAre;
@@ -210,4 +210,4 @@ TEST(Branches, LayersBehindMakeUpForOne) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "engine/base/error.h"
 #include "tests/support/seed.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::ElementsAre;
@@ -96,4 +96,4 @@ TEST(Budget, EverySelectionIsOptimal) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -12,7 +12,7 @@
 #include "tests/support/linear_time.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::TestGraph;
@@ -213,4 +213,4 @@ TEST(ChannelGroups, EmptyPartsAreBounded) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "sparsity/remove_channels.h"
 #include "tests/sparsity/small_network.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::ElementsAre;
@@ -160,4 +160,4 @@ TEST(ChannelPath, RefusesOtherMarks) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "engine/base/error.h"
 #include "tests/support/seed.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 // By hand: probabilities (1/2, 1/2) against (1/4, 3/4) are ln 2 / 2 + ln(2/3) / 2 = ln(4/3) / 2.
@@ -96,4 +96,4 @@ TEST(Divergence, RefusesOtherSizes) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

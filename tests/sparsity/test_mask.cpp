@@ -9,7 +9,7 @@
 #include "layers/passes/real_weights.h"
 #include "sparsity/replace_weights.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::Each;
@@ -139,4 +139,4 @@ TEST(ReplaceWeights, AddsABias) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

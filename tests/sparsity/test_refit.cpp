@@ -15,7 +15,7 @@
 #include "tests/sparsity/small_network.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::Each;
@@ -333,4 +333,4 @@ TEST(Sampling, IsTheSameForEveryBatch) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -11,7 +11,7 @@
 #include "sparsity/pruning_path.h"
 #include "tests/sparsity/small_network.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::ElementsAre;
@@ -315,4 +315,4 @@ TEST(Removal, RefusesWhatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

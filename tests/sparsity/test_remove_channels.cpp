@@ -17,7 +17,7 @@
 #include "layers/passes/rewriter.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::expect_same_outputs;
@@ -350,4 +350,4 @@ TEST(FindDeadGroups, FindsWhatComputesNothing) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

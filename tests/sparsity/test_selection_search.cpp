@@ -9,7 +9,7 @@
 
 #include "tests/support/seed.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::ElementsAre;
@@ -193,4 +193,4 @@ TEST(SelectionSearch, BestAreByErrorOfThoseThatAreFast) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -54,7 +54,7 @@ int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) {
 #define PIPIT_COUNTS_ALLOCATIONS 0
 #endif
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 AllocationCounter::AllocationCounter(long fails) {
   allocations = 0;
@@ -71,4 +71,4 @@ bool AllocationCounter::available() {
   return PIPIT_COUNTS_ALLOCATIONS == 1;
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

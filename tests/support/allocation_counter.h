@@ -1,7 +1,7 @@
 // Counts every heap allocation of the process while one of these lives, and can let one of them fail.
 #pragma once
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 class AllocationCounter {
  public:
@@ -16,4 +16,4 @@ class AllocationCounter {
   static bool available();
 };
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

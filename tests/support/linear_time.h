@@ -12,7 +12,7 @@
 #include <ctime>
 #include <limits>
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 /// The least CPU time of a few calls, in seconds: other load makes single calls slower, never faster.
 template <typename Run>
@@ -63,4 +63,4 @@ void expect_linear_time(int first, Make&& make, Run&& run) {
   ADD_FAILURE() << "from size " << n << " on doubling it takes " << factor << " times as long";
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

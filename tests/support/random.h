@@ -11,7 +11,7 @@
 #include "layers/ops/quantization.h"
 #include "tests/support/seed.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 template <typename Engine>
 class RandomValues {
@@ -107,4 +107,4 @@ inline std::vector<Tensor> random_inputs(const Graph& graph, std::mt19937& rando
   return inputs;
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

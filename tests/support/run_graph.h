@@ -8,7 +8,7 @@
 #include "engine/runtime/session.h"
 #include "tests/support/random.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 /// Row-major copies of all outputs.
 inline std::vector<Tensor> run_graph(const Graph& graph, const Registry& registry,
@@ -39,4 +39,4 @@ inline double relative_error(std::span<const float> a, std::span<const float> b)
   return std::sqrt(difference) / std::max(std::sqrt(norm), 1e-30);
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

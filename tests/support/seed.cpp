@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 unsigned test_seed() {
   static const unsigned seed = [] {
@@ -19,4 +19,4 @@ unsigned test_seed() {
   return seed;
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -14,7 +14,7 @@
 #include "layers/registry.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 // Rounding: a fold multiplies weights ahead of time, so each product is rounded once more; sums are of at most
 // a few hundred terms of either sign.
@@ -86,4 +86,4 @@ inline void expect_same_outputs(const Graph& before, const Graph& after, double 
   }
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -9,7 +9,7 @@
 
 #include "tests/support/toy_layers.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 /// Values of four elements, and constants whose end can be seen.
 class ToyGraphTest : public testing::Test {
@@ -29,4 +29,4 @@ class ToyGraphTest : public testing::Test {
   std::vector<std::weak_ptr<const Tensor>> constants_;
 };
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -6,7 +6,7 @@
 #include "engine/graph/graph.h"
 #include "engine/plan/registry.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 struct ToyAddAttributes {
   bool in_place = false;
@@ -92,4 +92,4 @@ inline Registry toy_registry(std::size_t scratch = 0, bool reads_constants = tru
   return registry;
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

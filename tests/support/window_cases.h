@@ -7,7 +7,7 @@
 
 #include "layers/ops/window.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 /// Kernel, stride, dilation and padding of some dimensions, uneven on purpose, from pick(low, high). Returns the
 /// extents of an image that holds the window: at most `more` beyond the minimum.
@@ -43,4 +43,4 @@ inline void set_window(Window& window, std::int64_t kernel, std::int64_t stride,
   window.pad_begin = window.pad_end = {pad, pad, 0};
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -13,7 +13,7 @@
 #include "tests/pipit/models.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 constexpr char kModel[] = "resnet20-cifar10";
@@ -146,4 +146,4 @@ TEST(Threads, CalibrateCompareAndRunInInt8) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -290,4 +290,4 @@ void register_cpu_conv_depthwise(Registry& registry) {
   add_window_conv<Depthwise>(registry, "depthwise", refuse_depthwise, fuses_producer_of_depthwise);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -15,7 +15,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -166,4 +166,4 @@ void register_cpu_conv_few(Registry& registry) {
   registry.add(Conv::kType, DeviceKind::cpu, std::move(few));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

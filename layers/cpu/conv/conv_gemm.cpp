@@ -9,7 +9,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -138,4 +138,4 @@ void register_cpu_conv_im2col(Registry& registry) {
   registry.add(Conv::kType, DeviceKind::cpu, std::move(gemm));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

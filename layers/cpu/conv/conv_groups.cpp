@@ -14,7 +14,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -160,4 +160,4 @@ void register_cpu_conv_groups(Registry& registry) {
   add_window_conv<GroupConv>(registry, "small_groups", refuse_groups, fuses_producer_of_groups);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

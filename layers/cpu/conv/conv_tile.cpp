@@ -10,7 +10,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -154,4 +154,4 @@ void register_cpu_conv_tile(Registry& registry) {
   registry.add(Conv::kType, DeviceKind::cpu, std::move(tile));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -18,7 +18,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -299,4 +299,4 @@ void register_cpu_conv_winograd(Registry& registry) {
   for (const int m : {4, 2}) add_winograd(registry, m, {});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

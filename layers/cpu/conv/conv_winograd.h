@@ -4,7 +4,7 @@
 #include "engine/plan/registry.h"
 #include "engine/platform/isa.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Largest winograd_error that a layer may have: what is asked of every f32 kernel, ||error|| <= 1e-5 ||output||.
 /// For weights and inputs without structure, F(4 x 4) has 1e-6 (16 channels) to 5e-6 (512), growing like the root of
@@ -26,4 +26,4 @@ struct WinogradOptions {
 /// outputs of the tiles that read it.
 void add_winograd(Registry& registry, int m, const WinogradOptions& options);
 
-}  // namespace pipit
+}  // namespace pipit::internal

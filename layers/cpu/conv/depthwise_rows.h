@@ -14,7 +14,7 @@
 #include "layers/cpu/work_sharing.h"
 #include "layers/ops/window.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// T: what activations are stored in.
 template <typename T>
@@ -300,4 +300,4 @@ class DepthwiseRows {
   HostBuffer padding_;          // a pixel
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

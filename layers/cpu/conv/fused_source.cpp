@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace pipit {
+namespace pipit::internal {
 
 FusedSource::FusedSource(const NodeSpec& spec)
     : kernel_(spec.fusion.producer_candidate->create(*spec.fusion.producer)),
@@ -25,4 +25,4 @@ std::vector<KernelWork> FusedSource::work() const {
   return parts;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "engine/plan/registry.h"
 #include "layers/cpu/conv/row_source.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 class FusedSource {
  public:
@@ -28,4 +28,4 @@ class FusedSource {
   std::vector<float> bias_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "layers/cpu/tile/tile_kernel.h"
 #include "layers/cpu/work_sharing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -496,4 +496,4 @@ void GroupWindows::add_whole(const Task& task, WindowTile tile, WindowKernels::F
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

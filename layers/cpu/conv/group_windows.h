@@ -11,7 +11,7 @@
 #include "layers/cpu/vector/row_kernels.h"
 #include "layers/ops/window.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// How such a convolution is cut into tiles, and all that does not depend on what activations are stored in.
 ///
@@ -315,4 +315,4 @@ class GroupWindows {
   std::int64_t bands_ = 1;  // of the rows of an image
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

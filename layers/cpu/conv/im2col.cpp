@@ -5,7 +5,7 @@
 
 #include "layers/common/layer_kernel.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -114,4 +114,4 @@ void PatchReader::read_strip(const float* image, const Strip& strip, std::int64_
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

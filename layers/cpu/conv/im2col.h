@@ -6,7 +6,7 @@
 #include "engine/graph/tensor.h"
 #include "layers/ops/window.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Geometry of the patches of one f32 input [N, C, H, W] under a two-dimensional window, for convolutions in
 /// groups. A patch is a sequence of runs that are contiguous in the input; the order of its K = taps * C / groups
@@ -55,4 +55,4 @@ class PatchReader {
   std::vector<Run> runs_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 
 #include "engine/graph/tensor.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Computes pieces of an output [N, C, H, W]: some rows of one image, one block of channels. Several threads may
 /// compute pieces at once, also the same one. What a kernel is whose candidate computes pieces.
@@ -25,4 +25,4 @@ class RowSource {
                              std::byte* scratch) const = 0;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "engine/graph/shape.h"
 #include "layers/ops/window.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Extents of input and output, and the window, along one axis.
 struct WindowAxis {
@@ -62,4 +62,4 @@ inline WindowAxes window_axes(const Window& window, const Shape& x, const Shape&
   return axes;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,7 +3,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 Refusal refuse_window_conv(const NodeSpec& spec, Refusal (*refuse_shape)(const NodeSpec&)) {
   if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
@@ -22,4 +22,4 @@ bool pays_to_compute_input(const NodeSpec& spec) {
   return spec.inputs[0]->bytes() >= kMinBytes && !spec.has_input(3);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "layers/cpu/elementwise/epilogue.h"
 #include "layers/ops/conv.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Why a Conv is not one over stored floats that lie channels_last, with constant weights and a bias in f32 and a shape
 /// that `refuse_shape` takes, or nothing. What the shape says comes before layouts, which say less of a layer.
@@ -30,4 +30,4 @@ void add_window_conv(Registry& registry, const char* name, Refusal (*refuse)(con
   registry.add(Conv::kType, DeviceKind::cpu, std::move(candidate));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "engine/platform/simd.h"
 #include "layers/cpu/vector/tap_grid.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -264,4 +264,4 @@ const WinogradTransforms& winograd_transforms(int m) {
   fail("no Winograd transforms for tiles of {} outputs; 2 and 4 exist", m);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

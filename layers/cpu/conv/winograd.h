@@ -19,7 +19,7 @@
 
 #include "layers/ops/clamp.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// An f32 image [height, width, channels].
 struct WinogradImage {
@@ -74,4 +74,4 @@ const WinogradTransforms& winograd_transforms(int m);
 double winograd_error(const WinogradTransforms& transforms, const float* weights, std::int64_t outputs,
                       std::int64_t channels);
 
-}  // namespace pipit
+}  // namespace pipit::internal

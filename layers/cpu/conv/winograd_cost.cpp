@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -73,4 +73,4 @@ Refusal refuse_beside_pruned(const WinogradLayer& layer, double kept) {
                      100 * kept, winograd / direct);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "layers/cpu/tile/kept_steps.h"
 #include "layers/cpu/tile/tile_kernel.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// What an instruction set takes for one kind of Winograd, in steps of the direct sums' register tile: 4 bytes of K for
 /// one output, of as many as a vector has lanes.
@@ -49,4 +49,4 @@ inline std::optional<Estimate> direct_estimate(const NodeSpec& /*spec*/) {
 /// transforms took 0.6 of what they do.
 Refusal refuse_beside_pruned(const WinogradLayer& layer, double kept);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "engine/platform/simd.h"
 #include "layers/cpu/conv/winograd.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -163,4 +163,4 @@ double winograd_error(const WinogradTransforms& transforms, const float* weights
   return std::sqrt(sum / static_cast<double>(filters.size() * static_cast<std::size_t>(m * m)));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "engine/base/ceil_div.h"
 #include "layers/ops/clamp.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -146,4 +146,4 @@ void WinogradSchedule::multiply(const std::byte* packed, const std::byte* v, std
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -12,7 +12,7 @@
 #include "layers/cpu/tile/tile_pack.h"
 #include "layers/cpu/work_sharing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Which steps of K (kernels.step neighbouring input channels) the panels of every product are multiplied with, for
 /// weights [outputs, channels, 3, 3], row-major. A channel that is zero at all taps for a panel of outputs has
@@ -159,4 +159,4 @@ class WinogradSchedule {
   Planes m_;                      // its products
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 
 #include "engine/base/ceil_div.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 WinogradTiles::WinogradTiles(const Shape& y, int m, WinogradBorder border)
     : m_(m),
@@ -78,4 +78,4 @@ std::int64_t WinogradTiles::plane_rows() const {
   return sum;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

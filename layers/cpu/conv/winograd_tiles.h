@@ -5,7 +5,7 @@
 
 #include "engine/graph/shape.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// How tiles at the border are computed that have e < m outputs along an axis: like all others (`whole`), or by F(e, 3)
 /// along that axis, whose points are the first e + 1 of m and the last (`fewer_points`).
@@ -65,4 +65,4 @@ class WinogradTiles {
   bool short_down_, short_along_;  // the last tiles take fewer points
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "layers/ops/operands.h"
 #include "layers/ops/unary.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -151,4 +151,4 @@ void register_cpu_elementwise(Registry& registry) {
                                                 }});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "engine/platform/simd.h"
 #include "layers/cpu/vector/vector_math.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -341,4 +341,4 @@ void binary_span(const BinaryAttributes& attributes, StridedFloats a, StridedFlo
   simd<binary_loops>(attributes, a, b, y, span);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "layers/ops/binary.h"
 #include "layers/ops/unary.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// y[i] = f(x[i]) for all elements of the rows, which lie alike in x and y; y may be x. Against the exact value:
 /// correctly rounded where one operation makes the function, else within the bounds of layers/cpu/vector/vector_math.h.
@@ -30,4 +30,4 @@ bool has_binary_span(BinaryKind kind);
 void binary_span(const BinaryAttributes& attributes, StridedFloats a, StridedFloats b, float* y,
                  const SpanRows& span);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -11,7 +11,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/normalization.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 AffineChannels affine_channels(const NodeSpec& batch_norm) {
   const double epsilon = layer_as<BatchNorm>(batch_norm.layer).attributes().epsilon;
@@ -235,4 +235,4 @@ void Epilogue::apply_all(float* y, std::int64_t elements, std::int64_t channels,
                   });
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

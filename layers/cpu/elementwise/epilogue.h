@@ -11,7 +11,7 @@
 #include "layers/ops/binary.h"
 #include "layers/ops/unary.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// A batch normalization with constant parameters: y = x * factors[c] + shifts[c].
 struct AffineChannels {
@@ -66,4 +66,4 @@ bool fuses_image_epilogue(const NodeSpec& spec, const NodeSpec& next);
 /// And along the last dimension.
 bool fuses_matrix_epilogue(const NodeSpec& spec, const NodeSpec& next);
 
-}  // namespace pipit
+}  // namespace pipit::internal

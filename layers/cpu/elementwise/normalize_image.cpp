@@ -6,7 +6,7 @@
 #include "layers/cpu/work_sharing.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -46,4 +46,4 @@ void register_cpu_normalize_image(Registry& registry) {
   add_layer_kernel<NormalizeImage>(registry, "table", refuse_normalize_image, run_normalize_image);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

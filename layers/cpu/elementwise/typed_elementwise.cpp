@@ -16,7 +16,7 @@
 #include "layers/ops/operands.h"
 #include "layers/ops/unary.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -393,4 +393,4 @@ void register_cpu_typed_elementwise(Registry& registry) {
   add_layer_kernel<Cast>(registry, "typed", refuse_cast, run_cast);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

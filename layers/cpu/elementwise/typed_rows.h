@@ -5,7 +5,7 @@
 
 #include "engine/platform/simd.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// data[0], data[stride], data[2 stride]...
 template <typename T>
@@ -35,4 +35,4 @@ PIPIT_INLINE inline void map_typed(Strided<A> a, Strided<B> b, Y* y, std::int64_
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "engine/base/ceil_div.h"
 #include "layers/cpu/linear/gemm_isa.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -84,4 +84,4 @@ std::int64_t share_columns(std::int64_t row_tiles, std::int64_t columns) {
   return std::max(2 * kPanel, round_up(ceil_div(columns, blocks), kPanel));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

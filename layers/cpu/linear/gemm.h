@@ -8,7 +8,7 @@
 #include "engine/graph/tensor.h"
 #include "engine/platform/isa.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// A matrix in memory: element (row, column) lies at row * stride + column, or if transposed at
 /// column * stride + row.
@@ -84,4 +84,4 @@ std::int64_t tile_rows(std::int64_t rows, std::int64_t most);
 /// not change with the number of threads.
 std::int64_t share_columns(std::int64_t row_tiles, std::int64_t columns);
 
-}  // namespace pipit
+}  // namespace pipit::internal

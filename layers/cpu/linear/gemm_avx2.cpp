@@ -9,7 +9,7 @@
 #pragma GCC target("avx2,fma")
 #endif
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -35,7 +35,7 @@ struct Floats {
 
 const GemmIsa gemm_avx2 = {"avx2", pack<Floats>, accumulate<Floats>};
 
-}  // namespace pipit
+}  // namespace pipit::internal
 
 #if defined(__clang__)
 #pragma clang attribute pop

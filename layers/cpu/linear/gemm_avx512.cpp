@@ -13,7 +13,7 @@
 #pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")
 #endif
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -36,7 +36,7 @@ struct Floats {
 
 const GemmIsa gemm_avx512 = {"avx512", pack<Floats>, accumulate<Floats>};
 
-}  // namespace pipit
+}  // namespace pipit::internal
 
 #if defined(__clang__)
 #pragma clang attribute pop

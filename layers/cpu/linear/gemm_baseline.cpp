@@ -1,7 +1,7 @@
 // Any CPU: 3 rows by 16 columns, in vectors of four as the compiler makes them.
 #include "layers/cpu/linear/gemm_isa.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -29,4 +29,4 @@ struct Floats {
 
 const GemmIsa gemm_baseline = {"baseline", pack<Floats>, accumulate<Floats>};
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -17,10 +17,10 @@
 
 #define PIPIT_GEMM_INLINE __attribute__((always_inline)) static inline
 
-namespace pipit {
+namespace pipit::internal {
 
 extern const GemmIsa gemm_baseline;
 extern const GemmIsa gemm_avx2;
 extern const GemmIsa gemm_avx512;
 
-}  // namespace pipit
+}  // namespace pipit::internal

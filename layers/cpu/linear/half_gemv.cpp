@@ -8,7 +8,7 @@
 #include "engine/platform/isa_build.h"
 #include "layers/cpu/vector/row_kernels.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -100,4 +100,4 @@ void HalfGemv::run_panel(std::int64_t panel, const float* x, const float* bias, 
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "layers/cpu/tile/tile_pack.h"
 #include "layers/ops/clamp.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// y = clamp(x w + bias + residual), then what the epilogue says, where x, y and the residual are rows of halves that
 /// follow each other. Weights are kept as halves and decoded in registers, sums are f32: what such a layer takes is
@@ -51,4 +51,4 @@ class HalfGemv {
   Epilogue epilogue_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

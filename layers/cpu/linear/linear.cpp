@@ -10,7 +10,7 @@
 #include "layers/ops/matmul.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -196,4 +196,4 @@ void register_cpu_linear(Registry& registry) {
   add<MatMul>(registry);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

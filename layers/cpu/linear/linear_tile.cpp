@@ -8,7 +8,7 @@
 #include "layers/ops/matmul.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -163,4 +163,4 @@ void register_cpu_linear_tile(Registry& registry) {
   add<MatMul>(registry);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

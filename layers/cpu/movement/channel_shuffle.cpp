@@ -10,7 +10,7 @@
 #include "layers/cpu/work_sharing.h"
 #include "layers/ops/channel_shuffle.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -152,4 +152,4 @@ void register_cpu_channel_shuffle(Registry& registry) {
                                                         }});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

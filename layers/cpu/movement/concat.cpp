@@ -11,7 +11,7 @@
 #include "layers/ops/operands.h"
 #include "layers/ops/slicing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -136,4 +136,4 @@ void register_cpu_concat(Registry& registry) {
   registry.add(Concat::kType, DeviceKind::cpu, std::move(rows));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -190,4 +190,4 @@ void register_cpu_movement(Registry& registry) {
   add_layer_kernel<Gather>(registry, "block_copy", refuse_gather, run_gather);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

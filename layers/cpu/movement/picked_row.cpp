@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -226,4 +226,4 @@ void PickedRow::copy(std::byte* target, const std::byte* source) const {
   });
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

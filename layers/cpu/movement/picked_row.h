@@ -9,7 +9,7 @@
 
 #include "engine/graph/dtype.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// target[i] = source[places[i]] for elements of 1, 2, 4 or 8 bytes. Prepared once, then copied without allocating.
 class PickedRow {
@@ -53,4 +53,4 @@ class PickedRow {
   Pick pick_ = nullptr;  // null: element by element
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

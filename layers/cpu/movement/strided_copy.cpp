@@ -7,7 +7,7 @@
 #include "layers/cpu/vector/transpose.h"
 #include "layers/cpu/work_sharing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -94,4 +94,4 @@ void StridedCopy::run(std::byte* target, const std::byte* source, ThreadPool& po
   });
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

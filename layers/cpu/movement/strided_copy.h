@@ -4,7 +4,7 @@
 #include "engine/platform/thread_pool.h"
 #include "layers/common/strided_loop.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Prepared once, then run without allocating. Contiguous runs are moved as blocks, transpositions in tiles that
 /// stay in the cache, anything else element by element.
@@ -29,4 +29,4 @@ class StridedCopy {
   StridedLoop<2> outer_;  // the dimensions besides source_dim_ and the innermost
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

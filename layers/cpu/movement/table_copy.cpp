@@ -7,7 +7,7 @@
 #include "layers/common/strided_loop.h"
 #include "layers/cpu/work_sharing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -179,4 +179,4 @@ void TableCopy::run(std::byte* target, const std::byte* source, ThreadPool& pool
   });
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

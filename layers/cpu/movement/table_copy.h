@@ -8,7 +8,7 @@
 #include "layers/common/scalar.h"
 #include "layers/cpu/movement/picked_row.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// target[i0, i1, ...] = source[t0[i0] + t1[i1] + ...], or the fill value where one of the tables has none, for
 /// elements of 1, 2, 4 or 8 bytes. Prepared once, then run without allocating.
@@ -55,4 +55,4 @@ class TableCopy {
   std::int64_t row_elements_ = 1;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

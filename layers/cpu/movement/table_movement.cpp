@@ -9,7 +9,7 @@
 #include "layers/ops/resize.h"
 #include "layers/ops/slicing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -198,4 +198,4 @@ void register_cpu_table_movement(Registry& registry) {
   add_table_kernel<Resize>(registry, refuse_resize);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 
 #include "engine/platform/isa.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Channels that a register of bytes holds.
 inline constexpr int kQuadChannels = 64;
@@ -50,4 +50,4 @@ struct QuadKernels {
 /// Null where the instruction set has no such instruction on 512 bits.
 const QuadKernels* quad_kernels(Isa isa = chosen_isa());
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -18,7 +18,7 @@
 #endif
 #define PIPIT_QUADS __attribute__((always_inline)) static inline
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -154,7 +154,7 @@ constexpr QuadKernels kKernels = {{{quad_tile<3, 1>, quad_tile<3, 2>},
 
 }  // namespace
 
-}  // namespace pipit
+}  // namespace pipit::internal
 
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -163,7 +163,7 @@ constexpr QuadKernels kKernels = {{{quad_tile<3, 1>, quad_tile<3, 2>},
 #endif
 #endif
 
-const pipit::QuadKernels* pipit::quad_kernels(Isa isa) {
+const pipit::internal::QuadKernels* pipit::internal::quad_kernels(Isa isa) {
 #if PIPIT_ISA_X86
   if (isa >= Isa::avx512vnni) return &kKernels;
 #endif

@@ -5,7 +5,7 @@
 #include "layers/ops/dynamic_int8.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -100,4 +100,4 @@ void register_cpu_dynamic_conv(Registry& registry) {
   registry.add(DynamicQConv::kType, DeviceKind::cpu, std::move(tile));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

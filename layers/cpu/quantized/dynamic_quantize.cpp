@@ -7,7 +7,7 @@
 #include "layers/ops/dynamic_int8.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -74,4 +74,4 @@ void register_cpu_dynamic_quantize(Registry& registry) {
                                                          }});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -99,4 +99,4 @@ void PackedWeights::multiply(std::int64_t panel, std::int64_t rows, PackedCall c
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "layers/cpu/tile/stored_panels.h"
 #include "layers/ops/weight_only.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 class PackedWeights final : public StoredPanels {
  public:
@@ -36,4 +36,4 @@ class PackedWeights final : public StoredPanels {
   HostBuffer scales_;  // [panel][groups][width]
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "layers/cpu/tile/tile_kernel.h"
 #include "layers/cpu/work_sharing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -77,4 +77,4 @@ void register_cpu_qconv_depthwise(Registry& registry) {
   add_qconv_windows<QDepthwise>(registry, "depthwise", refuse_qconv_depthwise);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

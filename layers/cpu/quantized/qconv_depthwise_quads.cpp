@@ -12,7 +12,7 @@
 #include "layers/ops/operands.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -267,4 +267,4 @@ void register_cpu_qconv_depthwise_quads(Registry& registry) {
   add_qconv_windows<QDepthwiseQuads>(registry, "depthwise_quads", refuse_quads);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

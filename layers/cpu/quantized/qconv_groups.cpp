@@ -8,7 +8,7 @@
 #include "layers/cpu/tile/tile_kernel.h"
 #include "layers/cpu/work_sharing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -77,4 +77,4 @@ void register_cpu_qconv_groups(Registry& registry) {
   add_qconv_windows<QGroupConv>(registry, "small_groups", refuse_groups);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "layers/ops/operands.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -94,4 +94,4 @@ void register_cpu_qconv_tile(Registry& registry) {
   registry.add(QConv::kType, DeviceKind::cpu, std::move(candidate));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

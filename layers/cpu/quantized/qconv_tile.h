@@ -4,9 +4,9 @@
 #include "engine/plan/registry.h"
 #include "layers/cpu/tile/kept_steps.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The tiles of "tile" and the steps of K that they are left with, for a node that it accepts.
 KeptForBytes kept_by_qconv_tile(const NodeSpec& spec);
 
-}  // namespace pipit
+}  // namespace pipit::internal

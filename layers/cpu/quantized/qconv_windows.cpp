@@ -6,7 +6,7 @@
 #include "layers/cpu/conv/depthwise_rows.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 Refusal refuse_qconv_windows(const NodeSpec& spec) {
   if (Refusal reason = refuse_reduced_precision(spec)) return reason;
@@ -65,4 +65,4 @@ void ByteResults::aim(DepthwiseTile<std::uint8_t>& tile, std::span<const ConstTe
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

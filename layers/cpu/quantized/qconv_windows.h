@@ -11,7 +11,7 @@
 #include "layers/cpu/vector/row_kernels.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Why a QConv is not one over u8 that lie channels_last, with constant weights and bias, or nothing.
 Refusal refuse_qconv_windows(const NodeSpec& spec);
@@ -50,4 +50,4 @@ void add_qconv_windows(Registry& registry, const char* name, Refusal (*refuse)(c
                {name, refuse, [](const NodeSpec& spec) { return std::make_unique<K>(spec); }});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -13,7 +13,7 @@
 #include "layers/ops/operands.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -222,4 +222,4 @@ void register_cpu_qconv_winograd(Registry& registry) {
   registry.add(QConv::kType, DeviceKind::cpu, std::move(candidate));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -16,7 +16,7 @@
 #include "layers/ops/quantize.h"
 #include "layers/ops/qunary.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -241,4 +241,4 @@ void register_cpu_qelementwise(Registry& registry) {
   registry.add(QUnary::kType, DeviceKind::cpu, {"table", refuse_layouts, make<QUnaryKernel>});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

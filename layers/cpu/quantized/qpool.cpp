@@ -12,7 +12,7 @@
 #include "layers/ops/pool.h"
 #include "layers/ops/qelementwise.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -194,4 +194,4 @@ void register_cpu_qpool(Registry& registry) {
   add_layer_kernel<Pool>(registry, "nhwc_int8", refuse_max, run_max);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "layers/cpu/tile/tile_convolution.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -223,4 +223,4 @@ void register_cpu_weight_only(Registry& registry) {
   add<WConv>(registry);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -2,7 +2,7 @@
 
 #include "engine/platform/isa_build.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -42,4 +42,4 @@ const ByteWinograd* byte_winograd(Isa isa) {
   return nullptr;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

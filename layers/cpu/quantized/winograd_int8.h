@@ -19,7 +19,7 @@
 #include "layers/ops/clamp.h"
 #include "layers/ops/quantization.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// A u8 image [height, width, channels]; outside of it everything is the zero point.
 struct ByteImage {
@@ -73,4 +73,4 @@ extern const ByteWinograd byte_winograd_avx2, byte_winograd_avx512vnni;
 /// Null for the baseline; with it come s16_tiles().
 const ByteWinograd* byte_winograd(Isa isa = chosen_isa());
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -15,7 +15,7 @@
 #endif
 #define PIPIT_BYTES __attribute__((always_inline)) static inline
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -143,7 +143,7 @@ void output_tile(const std::byte* products, std::int64_t plane, const ByteOutput
 
 const ByteWinograd byte_winograd_avx2{input_tile, output_tile};
 
-}  // namespace pipit
+}  // namespace pipit::internal
 
 #if defined(__clang__)
 #pragma clang attribute pop

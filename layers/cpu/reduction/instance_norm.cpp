@@ -11,7 +11,7 @@
 #include "layers/ops/normalization.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -258,4 +258,4 @@ void register_cpu_instance_norm(Registry& registry) {
   add_layer_kernel<InstanceNorm>(registry, "planes", refuse_planes, run_planes);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "layers/ops/normalization.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -78,4 +78,4 @@ void register_cpu_lrn(Registry& registry) {
   add_layer_kernel<Lrn>(registry, "nhwc", refuse_lrn, run_lrn);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -14,7 +14,7 @@
 #include "layers/cpu/work_sharing.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -276,4 +276,4 @@ void register_cpu_normalization(Registry& registry) {
   register_cpu_lrn(registry);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -12,7 +12,7 @@
 #include "layers/cpu/vector/vector_math.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -329,4 +329,4 @@ void register_cpu_reduce(Registry& registry) {
                                                 }});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

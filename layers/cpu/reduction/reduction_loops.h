@@ -8,7 +8,7 @@
 #include "layers/common/strided_loop.h"
 #include "layers/cpu/work_sharing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The results of one task at most.
 inline constexpr std::int64_t kReducedLanes = 32;
@@ -99,4 +99,4 @@ class ReductionLoops {
   bool row_ = false;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -12,7 +12,7 @@
 #include "layers/cpu/work_sharing.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -189,4 +189,4 @@ void register_cpu_softmax(Registry& registry) {
   add_layer_kernel<Softmax>(registry, "strided", refuse_strided_softmax, run_strided_softmax);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

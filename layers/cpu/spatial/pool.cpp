@@ -15,7 +15,7 @@
 #include "layers/cpu/work_sharing.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -323,4 +323,4 @@ void register_cpu_pool(Registry& registry) {
   registry.add(Pool::kType, DeviceKind::cpu, std::move(nhwc));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

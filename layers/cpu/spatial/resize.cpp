@@ -13,7 +13,7 @@
 #include "layers/cpu/work_sharing.h"
 #include "layers/ops/operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -245,4 +245,4 @@ void register_cpu_resize(Registry& registry) {
                                                 }});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

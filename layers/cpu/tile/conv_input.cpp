@@ -9,7 +9,7 @@
 #include "layers/cpu/vector/byte_loops.h"
 #include "layers/cpu/vector/row_kernels.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -232,4 +232,4 @@ void ConvInput::join_columns(const std::byte* source, std::int64_t count, std::b
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "engine/graph/tensor.h"
 #include "layers/ops/window.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Addresses of the input [N, C, D, H, W], [N, C, H, W] or [N, C, W] (f32, f16, i8 or u8, any layout) of a convolution,
 /// in bytes. Tiles say how many bytes an element has that they read: 4 for f32, 2 or 4 for f16, 1 for u8, 2 for u8
@@ -118,4 +118,4 @@ class ConvInput {
   std::vector<std::int32_t> segments_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 
 #include "engine/base/ceil_div.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -139,4 +139,4 @@ KeptForBytes kept_for_bytes(const TileKernels& dense, const TilePanels& panels, 
   return {u8s8_tiles(Isa::avx512vnni), std::move(few)};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

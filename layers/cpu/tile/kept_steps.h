@@ -7,7 +7,7 @@
 
 #include "layers/cpu/tile/tile_pack.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Of the panels of `groups` groups, counted through the groups, of which `panels` are those of one. A step that is
 /// left out belongs to nothing but zeros (of either sign) in its whole panel: without it sums are the same, but for the
@@ -85,4 +85,4 @@ struct KeptForBytes {
 KeptForBytes kept_for_bytes(const TileKernels& dense, const TilePanels& panels, std::int64_t groups,
                             std::int64_t segment, std::span<const std::uint8_t> marks);
 
-}  // namespace pipit
+}  // namespace pipit::internal

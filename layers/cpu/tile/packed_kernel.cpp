@@ -2,7 +2,7 @@
 
 #include "layers/cpu/tile/tile_isa.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 const PackedKernels& packed_kernels(Isa isa) {
 #if PIPIT_ISA_X86
@@ -13,4 +13,4 @@ const PackedKernels& packed_kernels(Isa isa) {
   return packed_kernels_baseline;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -13,7 +13,7 @@
 
 #include "layers/cpu/tile/tile_kernel.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 inline constexpr int kPackedBlock = 8;
 inline constexpr int kMaxPackedRows = 8;
@@ -50,4 +50,4 @@ struct PackedKernels {
 /// For `isa`, or the best that it contains. isa must be available.
 const PackedKernels& packed_kernels(Isa isa = chosen_isa());
 
-}  // namespace pipit
+}  // namespace pipit::internal

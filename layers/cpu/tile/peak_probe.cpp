@@ -7,7 +7,7 @@
 #include "engine/graph/half.h"
 #include "engine/graph/tensor.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -82,4 +82,4 @@ MeasuredRate measure_tile_rate(ThreadPool& pool, const TileKernels& kernels) {
                       });
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

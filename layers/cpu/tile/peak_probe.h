@@ -4,7 +4,7 @@
 #include "engine/platform/measured_rate.h"
 #include "layers/cpu/tile/tile_kernel.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Operations per second (a multiply-accumulate is two) of all workers of the pool together, on registers only, with
 /// the instructions of these tile kernels: f32_tiles() for FLOP/s, u8s8_tiles() for int8. Another load on the machine
@@ -15,4 +15,4 @@ MeasuredRate measure_peak(ThreadPool& pool, const TileKernels& kernels);
 /// can exceed. Reading operands costs clock rate besides time: 15 % of the peak on Emerald Rapids.
 MeasuredRate measure_tile_rate(ThreadPool& pool, const TileKernels& kernels);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -117,4 +117,4 @@ bool many_zeros(const TilePanels& panels, std::int64_t groups, const WeightView&
   return static_cast<double>(zeros) >= kMin * static_cast<double>(looked);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

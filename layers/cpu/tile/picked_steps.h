@@ -17,7 +17,7 @@
 
 #include "layers/cpu/tile/tile_pack.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The first steps of blocks that cover K in its order. `segments` and `run` as ConvInput has them: where steps that
 /// follow each other in K do so in memory, blocks start `lanes` steps apart, the last may overlap the one before.
@@ -42,4 +42,4 @@ float with_index(float weight, std::uint32_t index, std::uint32_t lanes);
 /// Whether enough of these weights are zero, by a sample, for picked steps to pay.
 bool many_zeros(const TilePanels& panels, std::int64_t groups, const WeightView& weights);
 
-}  // namespace pipit
+}  // namespace pipit::internal

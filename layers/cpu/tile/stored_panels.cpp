@@ -6,7 +6,7 @@
 #include "layers/cpu/tile/picked_steps.h"
 #include "layers/cpu/vector/row_kernels.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -94,4 +94,4 @@ std::unique_ptr<const StoredPanels> pack_s8(const TilePanels& panels, const Kept
   return std::make_unique<PackedPanels>(kept, std::move(packed));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

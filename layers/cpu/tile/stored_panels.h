@@ -10,7 +10,7 @@
 #include "layers/cpu/tile/kept_steps.h"
 #include "layers/cpu/tile/tile_pack.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Panels are counted through the groups of a convolution, one group after the other.
 class StoredPanels {
@@ -66,4 +66,4 @@ std::unique_ptr<const StoredPanels> pack_f16(const TilePanels& panels, const Kep
 std::unique_ptr<const StoredPanels> pack_s8(const TilePanels& panels, const KeptSteps& kept,
                                             WeightsOf<std::int8_t> weights);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -18,7 +18,7 @@
 #pragma GCC target("amx-tile,amx-int8,avx512vnni,avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")
 #endif
 
-namespace pipit::amx {
+namespace pipit::internal::amx {
 
 namespace {
 
@@ -219,9 +219,9 @@ constexpr TileKernels kTiles = kernels(std::make_integer_sequence<int, kStrip>()
 
 }  // namespace
 
-}  // namespace pipit::amx
+}  // namespace pipit::internal::amx
 
-const pipit::TileKernels pipit::u8s8_tiles_amx = pipit::amx::kTiles;
+const pipit::internal::TileKernels pipit::internal::u8s8_tiles_amx = pipit::internal::amx::kTiles;
 
 #if defined(__clang__)
 #pragma clang attribute pop

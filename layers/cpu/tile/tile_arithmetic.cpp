@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -98,4 +98,4 @@ TileArithmetic byte_arithmetic(const TileKernels& kernels, ByteArithmetic bytes,
   return result;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "layers/ops/clamp.h"
 #include "layers/ops/quantization.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Weights in s8, and what layers/ops/qconv.h says of the operands.
 struct ByteArithmetic {
@@ -44,4 +44,4 @@ TileArithmetic half_arithmetic(const Clamp& activation, std::int64_t channels, b
 TileArithmetic byte_arithmetic(const TileKernels& kernels, ByteArithmetic bytes, const Clamp& activation,
                                const std::int8_t* weights, std::int64_t channels, std::int64_t depth);
 
-}  // namespace pipit
+}  // namespace pipit::internal

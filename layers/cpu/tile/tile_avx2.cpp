@@ -11,7 +11,7 @@
 
 #define PIPIT_TILE_OPAQUE(x) __asm__ volatile("" : "+x"(x))
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -241,7 +241,7 @@ const TileKernels u8s8_tiles_avx2 = PIPIT_TILE_KERNELS(WideInt8, Isa::avx2);
 const TileKernels s16_tiles_avx2 = PIPIT_TILE_KERNELS(S16S16, Isa::avx2);
 const PackedKernels packed_kernels_avx2 = PIPIT_PACKED_KERNELS(F32, Isa::avx2);
 
-}  // namespace pipit
+}  // namespace pipit::internal
 
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -252,7 +252,7 @@ const PackedKernels packed_kernels_avx2 = PIPIT_PACKED_KERNELS(F32, Isa::avx2);
 #pragma GCC target("avxvnni,avx2,fma,f16c")
 #endif
 
-namespace pipit::vnni {
+namespace pipit::internal::vnni {
 
 namespace {
 
@@ -270,9 +270,9 @@ constexpr TileKernels kTiles = PIPIT_TILE_KERNELS(U8S8, Isa::avxvnni);
 
 }  // namespace
 
-}  // namespace pipit::vnni
+}  // namespace pipit::internal::vnni
 
-const pipit::TileKernels pipit::u8s8_tiles_avxvnni = pipit::vnni::kTiles;
+const pipit::internal::TileKernels pipit::internal::u8s8_tiles_avxvnni = pipit::internal::vnni::kTiles;
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -15,7 +15,7 @@
 
 #define PIPIT_TILE_OPAQUE(x) __asm__ volatile("" : "+v"(x))
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -83,7 +83,7 @@ const TileKernels f32_tiles_avx512 = PIPIT_TILE_KERNELS(F32, Isa::avx512);
 const TileKernels u8s8_tiles_avx512 = PIPIT_TILE_KERNELS(WideInt8, Isa::avx512);
 const PackedKernels packed_kernels_avx512 = PIPIT_PACKED_KERNELS(F32, Isa::avx512);
 
-}  // namespace pipit
+}  // namespace pipit::internal
 
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -95,7 +95,7 @@ const PackedKernels packed_kernels_avx512 = PIPIT_PACKED_KERNELS(F32, Isa::avx51
 #pragma GCC target("avx512vnni,avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")
 #endif
 
-namespace pipit::vnni {
+namespace pipit::internal::vnni {
 
 namespace {
 
@@ -133,10 +133,10 @@ constexpr TileKernels kTiles16 = PIPIT_TILE_KERNELS(S16S16, Isa::avx512vnni);
 
 }  // namespace
 
-}  // namespace pipit::vnni
+}  // namespace pipit::internal::vnni
 
-const pipit::TileKernels pipit::u8s8_tiles_avx512vnni = pipit::vnni::kTiles;
-const pipit::TileKernels pipit::s16_tiles_avx512vnni = pipit::vnni::kTiles16;
+const pipit::internal::TileKernels pipit::internal::u8s8_tiles_avx512vnni = pipit::internal::vnni::kTiles;
+const pipit::internal::TileKernels pipit::internal::s16_tiles_avx512vnni = pipit::internal::vnni::kTiles16;
 
 #if defined(__clang__)
 #pragma clang attribute pop

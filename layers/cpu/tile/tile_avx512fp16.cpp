@@ -15,7 +15,7 @@
 
 #define PIPIT_TILE_OPAQUE(x) __asm__ volatile("" : "+v"(x))
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -105,7 +105,7 @@ struct F16 {
 
 const TileKernels f16_tiles_avx512fp16 = PIPIT_TILE_KERNELS(F16, Isa::avx512fp16);
 
-}  // namespace pipit
+}  // namespace pipit::internal
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -8,7 +8,7 @@
 #define PIPIT_TILE_OPAQUE(x) __asm__ volatile("" : "+m"(x))
 #endif
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -149,4 +149,4 @@ const TileKernels f32_tiles_baseline = PIPIT_TILE_KERNELS(F32, Isa::baseline);
 const TileKernels u8s8_tiles_baseline = PIPIT_TILE_KERNELS(WideInt8, Isa::baseline);
 const PackedKernels packed_kernels_baseline = PIPIT_PACKED_KERNELS(F32, Isa::baseline);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "layers/cpu/tile/picked_steps.h"
 #include "layers/ops/reshaping.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -379,4 +379,4 @@ bool TileConvolution::overwrites_residual(const Geometry& geometry) {
   return strips.count * strips.size == width || input_of(geometry).evenly_spaced();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

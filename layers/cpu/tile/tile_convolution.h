@@ -16,7 +16,7 @@
 #include "layers/cpu/tile/tile_schedule.h"
 #include "layers/ops/clamp.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// INT8 with results in f32: what each output pixel's sums are multiplied by besides the output's multiplier. `step`:
 /// from pixel to pixel, 0 or 1. Null: 1.
@@ -186,4 +186,4 @@ class TileConvolution {
   std::unique_ptr<const StoredPanels> weights_;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "layers/cpu/vector/row_kernels.h"
 #include "layers/cpu/work_sharing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -296,4 +296,4 @@ void TileConvolution::compute_piece(const std::byte* x, const float* bias, std::
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

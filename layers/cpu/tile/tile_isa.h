@@ -19,7 +19,7 @@
 #define PIPIT_TILE_INLINE __attribute__((always_inline)) static inline
 #define PIPIT_TILE_INLINE_LAMBDA __attribute__((always_inline))
 
-namespace pipit {
+namespace pipit::internal {
 
 extern const TileKernels f32_tiles_baseline, u8s8_tiles_baseline;
 extern const PackedKernels packed_kernels_baseline;
@@ -40,4 +40,4 @@ extern const TileKernels f16_tiles_avx512fp16;
 template <typename T>
 inline constexpr std::int64_t kVectorBytes = sizeof(typename T::Vector);
 
-}  // namespace pipit
+}  // namespace pipit::internal

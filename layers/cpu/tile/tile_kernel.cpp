@@ -2,7 +2,7 @@
 
 #include "layers/cpu/tile/tile_isa.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 const TileKernels& f32_tiles(Isa isa) {
 #if PIPIT_ISA_X86
@@ -88,4 +88,4 @@ void run_tile_row(const TileKernels& kernels, const TileCall& call, std::int64_t
   kernels.done();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

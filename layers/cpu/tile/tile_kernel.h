@@ -18,7 +18,7 @@
 
 #include "engine/platform/isa.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Most pixels in a strip, and most vectors of outputs in a panel, of any instruction set.
 inline constexpr int kMaxTileStrip = 16;
@@ -181,4 +181,4 @@ struct TilePairs {
 /// a[0], c[0] and residual[0] (a[1], c[1] and residual[1] are ignored). Prefetching goes on from tile to tile.
 void run_tile_row(const TileKernels& kernels, const TileCall& call, std::int64_t pixels);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -103,4 +103,4 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
   kernels->done();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "layers/cpu/tile/tile_kernel.h"
 #include "layers/cpu/tile/tile_schedule.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Output pixels in rows of equal width, and where their operands lie. Strides in bytes.
 struct TileBand {
@@ -70,4 +70,4 @@ struct TileLoop {
                  std::int64_t prefetch_bytes = 0) const;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "engine/base/ceil_div.h"
 #include "layers/cpu/vector/row_kernels.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -159,4 +159,4 @@ void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& 
   if (steps.count() > 0) write();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 
 #include "layers/cpu/tile/tile_kernel.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// How a matrix [steps of K, outputs] is cut into panels of kernels.panel() outputs, or of one vector of kernels.lanes;
 /// the last one holds the rest, in as few vectors as that takes. Panel p is [steps][vectors * lanes] elements of 4
@@ -100,4 +100,4 @@ void pack_s16_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<st
 void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights,
                     const PanelSteps& steps, int stretch, std::byte* to, float* multipliers);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "engine/base/ceil_div.h"
 #include "layers/cpu/work_sharing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -64,4 +64,4 @@ ImageBand TileSchedule::band(std::int64_t index) const {
           rows.begin, rows.size()};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

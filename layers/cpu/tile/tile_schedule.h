@@ -6,7 +6,7 @@
 
 #include "layers/cpu/tile/conv_input.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// A range [begin, end).
 struct TileRange {
@@ -103,4 +103,4 @@ struct TileScratch {
   std::size_t bytes() const { return static_cast<std::size_t>(frame_at() + 2 * frame); }
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

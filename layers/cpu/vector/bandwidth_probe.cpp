@@ -7,7 +7,7 @@
 #include "engine/graph/tensor.h"
 #include "layers/cpu/vector/tap_grid.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -139,4 +139,4 @@ MemoryCeiling measure_memory(ThreadPool& pool, std::size_t bytes) {
   return memory;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "engine/platform/ceilings.h"
 #include "engine/platform/thread_pool.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The rates of a memory of which each worker goes through `bytes` of its own again and again: what lies in a cache
 /// that holds them, or beyond the caches that do not. The loops of STREAM (McCalpin 1995), 64 bytes at a time; of what
@@ -14,4 +14,4 @@ namespace pipit {
 /// result are the caller's to fill in.
 MemoryCeiling measure_memory(ThreadPool& pool, std::size_t bytes);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -302,4 +302,4 @@ void widen_bytes(const std::byte* x, std::int64_t count, std::uint16_t* y, bool 
   simd<widen_loop>(bytes(x), flip ? 0x80 : 0, y, count);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

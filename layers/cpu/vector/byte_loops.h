@@ -8,7 +8,7 @@
 #include "engine/graph/half.h"
 #include "layers/ops/quantization.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Values of type i8 or u8: the integer is (byte ^ flip) - offset, less the zero point.
 struct ByteSpan {
@@ -66,4 +66,4 @@ void join_half_planes(const Half* planes, std::int64_t plane, std::int64_t step,
 /// y[i] = x[i], of u8, or with `flip` of i8 and plus 128.
 void widen_bytes(const std::byte* x, std::int64_t count, std::uint16_t* y, bool flip);
 
-}  // namespace pipit
+}  // namespace pipit::internal

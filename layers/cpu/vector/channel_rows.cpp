@@ -4,7 +4,7 @@
 
 #include "engine/platform/simd.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -47,4 +47,4 @@ void finish_row(float* y, std::int64_t channels, const float* bias, const float*
   if (!clamp.is_identity()) simd<clamp_row>(y, channels, clamp.low, clamp.high);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

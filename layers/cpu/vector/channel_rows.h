@@ -5,7 +5,7 @@
 
 #include "layers/ops/clamp.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Rows of `channels` floats, `stride` floats from one to the next.
 struct Rows {
@@ -26,4 +26,4 @@ void clamp_rows(const Rows& y, const Clamp& clamp);
 void finish_row(float* y, std::int64_t channels, const float* bias, const float* residual,
                 const Clamp& clamp);
 
-}  // namespace pipit
+}  // namespace pipit::internal

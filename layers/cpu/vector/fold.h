@@ -6,7 +6,7 @@
 
 #include "layers/cpu/vector/tap_grid.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct LargerOf {
   static constexpr float kStart = -std::numeric_limits<float>::infinity();
@@ -69,4 +69,4 @@ PIPIT_INLINE inline float fold(const float* x, std::int64_t count) {
   return lanes[0];
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

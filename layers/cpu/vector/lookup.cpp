@@ -7,7 +7,7 @@
 #include <immintrin.h>
 #endif
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -63,4 +63,4 @@ void lookup_span(const Table& table, const std::byte* x, std::byte* y, std::int6
   lookup(table, x, y, count);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -2,7 +2,7 @@
 
 #include "layers/cpu/vector/fold.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -26,4 +26,4 @@ float sum_of(const float* x, std::int64_t count) {
   return simd<sum_loop<ShortVector>, sum_loop<Vector>>(x, count);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The largest element; -infinity for none. NaN elements are passed over.
 float max_of(const float* x, std::int64_t count);
 float sum_of(const float* x, std::int64_t count);
 
-}  // namespace pipit
+}  // namespace pipit::internal

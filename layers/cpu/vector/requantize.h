@@ -7,7 +7,7 @@
 #include "engine/platform/simd.h"
 #include "layers/ops/quantization.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The integer as the low byte of the result. Bit for bit requantize(): |x| is at most 255 after clamping, and adding
 /// 1.5 * 2^23 leaves no bits below the unit, so the sum is rounded to nearest even as std::nearbyint() does. Its bits
@@ -21,4 +21,4 @@ PIPIT_INLINE inline int requantize_step(float x, StepBounds bounds, int zero_poi
   return static_cast<int>(std::bit_cast<std::uint32_t>(clamped + kUnits) - offset);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

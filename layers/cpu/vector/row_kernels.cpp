@@ -4,7 +4,7 @@
 #include "engine/platform/isa_build.h"
 #include "layers/cpu/vector/row_kernels_isa.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 const RowKernels& row_kernels() {
 #if PIPIT_ROWS_X86
@@ -20,4 +20,4 @@ const RowKernels& row_kernels() {
 #endif
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "engine/graph/half.h"
 #include "layers/cpu/vector/taps.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// What INT8 does with its sums, as layers/ops/qconv.h has it; arrays reach to the end of the last register.
 struct ByteFinish {
@@ -223,4 +223,4 @@ struct RowKernels {
 /// The kernels of the instruction set that PIPIT_ISA names, or of the best that this CPU has.
 const RowKernels& row_kernels();
 
-}  // namespace pipit
+}  // namespace pipit::internal

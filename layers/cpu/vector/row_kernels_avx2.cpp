@@ -8,7 +8,7 @@
 #pragma GCC target("avx2,fma,f16c")
 #endif
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -40,7 +40,7 @@ const RowKernels row_kernels_avx2 = {Lanes::kCount,
                                      pool_kernels<float>(),
                                      pool_kernels<Half>()};
 
-}  // namespace pipit
+}  // namespace pipit::internal
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -12,7 +12,7 @@
 #pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,f16c")
 #endif
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -44,7 +44,7 @@ const RowKernels row_kernels_avx512 = {Lanes::kCount,
                                        pool_kernels<float>(),
                                        pool_kernels<Half>()};
 
-}  // namespace pipit
+}  // namespace pipit::internal
 
 #if defined(__clang__)
 #pragma clang attribute pop

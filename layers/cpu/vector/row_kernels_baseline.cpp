@@ -1,6 +1,6 @@
 #include "layers/cpu/vector/row_kernels_isa.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -32,4 +32,4 @@ const RowKernels row_kernels_baseline = {Lanes::kCount,
                                          pool_kernels<float>(),
                                          pool_kernels<Half>()};
 
-}  // namespace pipit
+}  // namespace pipit::internal

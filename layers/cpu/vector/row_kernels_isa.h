@@ -18,10 +18,10 @@
 
 #define PIPIT_LANES __attribute__((always_inline)) inline
 
-namespace pipit {
+namespace pipit::internal {
 
 extern const RowKernels row_kernels_baseline;
 extern const RowKernels row_kernels_avx2;
 extern const RowKernels row_kernels_avx512;
 
-}  // namespace pipit
+}  // namespace pipit::internal

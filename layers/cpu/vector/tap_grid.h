@@ -8,7 +8,7 @@
 #include "layers/cpu/vector/taps.h"
 #include "layers/ops/window.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// A register of AVX-512 and one of AVX2, for the two twins that simd<> takes of a loop. Never passed or returned by
 /// value: how that is done depends on the instruction set.
@@ -52,4 +52,4 @@ inline Taps<T> taps_of(const T* image, std::int64_t height, std::int64_t width, 
           w.count()};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// A box of taps, at one channel; steps from slice to slice, row to row and column to column in elements.
 template <typename T>
@@ -17,4 +17,4 @@ struct Taps {
   std::int64_t columns = 0;
 };
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "engine/platform/simd.h"
 #include "layers/common/dispatch.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -228,4 +228,4 @@ Transpose transpose_of(std::size_t element_bytes) {
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Element (r, c) at to + r * to_step + c elements and at from + c * from_step + r elements; steps are bytes.
 struct TransposedTile {
@@ -18,4 +18,4 @@ struct TransposedTile {
 /// nothing but the tile. Throws Error for other sizes.
 void (*transpose_of(std::size_t element_bytes))(const TransposedTile& tile);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 
 #include "engine/platform/simd.h"
 
-namespace pipit::vector_math {
+namespace pipit::internal::vector_math {
 
 /// The fraction of e^x = 2^n * (1 + fraction), n an integer and |r| = |x - n ln 2| <= ln 2 / 2.
 struct ReducedExp {
@@ -269,4 +269,4 @@ PIPIT_INLINE inline float pow(float a, float b) {
   return power_result(a, b, static_cast<float>(exp2(power_exponent(a, b))));
 }
 
-}  // namespace pipit::vector_math
+}  // namespace pipit::internal::vector_math

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <limits>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -384,4 +384,4 @@ std::vector<std::int8_t> pack_qconv_weights(const ConvShape& shape, const KeptDe
                       std::int64_t{depth.most_steps(columns)} * kTileDepth * 2);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

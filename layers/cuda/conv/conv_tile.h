@@ -12,7 +12,7 @@
 #include "engine/graph/half.h"
 #include "layers/cuda/device/fast_division.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// A two-dimensional convolution as a matrix product: rows are the output positions
 /// (n, oh, ow), columns the output channels, and k runs over (kernel row, kernel column, input channel).
@@ -250,4 +250,4 @@ std::vector<Half> pack_conv_weights_by_lane(const ConvShape& shape, const KeptDe
 std::vector<std::int8_t> pack_qconv_weights(const ConvShape& shape, const KeptDepth& depth, int channels,
                                             const std::int8_t* weights, int columns);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

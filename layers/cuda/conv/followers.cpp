@@ -11,7 +11,7 @@
 #include "layers/ops/qunary.h"
 #include "layers/ops/unary.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -125,4 +125,4 @@ ConvAverage average_args(const NodeSpec& spec, const ConvShape& shape, const Con
   return average;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -10,7 +10,7 @@
 #include "layers/cuda/conv/gemm_args.h"
 #include "layers/cuda/epilogue/functions.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Candidate::fuses_epilogue of kernels that have HalfFunction: one Unary of f16, of a kind that it describes.
 bool fuses_function(const NodeSpec& spec, const NodeSpec& next);
@@ -52,4 +52,4 @@ bool averages(const NodeSpec& spec);
 /// ConvGemmArgs::average for such a spec and a tile that holds an image; without images for others.
 ConvAverage average_args(const NodeSpec& spec, const ConvShape& shape, const ConvTile& tile);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -11,7 +11,7 @@
 #include "layers/cuda/epilogue/average.h"
 #include "layers/cuda/epilogue/functions.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// What an INT8 convolution's y is stored as.
 enum class ConvStored : std::uint8_t { i8, f16, f32 };
@@ -118,4 +118,4 @@ cudaError_t prepare_qconv_gemm(const ConvTile& tile, const ConvGemmArgs& args);
 cudaError_t launch_qconv_gemm(const ConvTile& tile, const ConvGemmArgs& args, cudaStream_t stream);
 cudaError_t launch_pad_bytes(const PadBytesArgs& args, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -9,7 +9,7 @@
 #include "layers/cuda/epilogue/half_function.cuh"
 #include "layers/cuda/epilogue/int8_math.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// v clamped and rounded once to half.
 __device__ __forceinline__ __half finish_value(const ConvGemmArgs& args, float v) {
@@ -542,4 +542,4 @@ using LookedUpEpilogue = Int8Epilogue<T, Int8Result::looked_up>;
 template <typename T>
 using RealEpilogue = Int8Epilogue<T, Int8Result::real>;
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

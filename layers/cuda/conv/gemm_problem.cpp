@@ -10,7 +10,7 @@
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 Refusal refuse_groups(const ConvAttributes& attributes) {
   if (attributes.groups == 1) return std::nullopt;
@@ -306,4 +306,4 @@ void QConvGemmOperands::set(ConvGemmArgs& args) const {
   args.table = table_.as<const std::uint8_t>();
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

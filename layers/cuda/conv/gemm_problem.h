@@ -17,7 +17,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Several groups.
 Refusal refuse_groups(const ConvAttributes& attributes);
@@ -171,4 +171,4 @@ class QConvGemmOperands {
   ConvGemmArgs epilogue_;
 };
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

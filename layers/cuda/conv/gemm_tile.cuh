@@ -13,7 +13,7 @@
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Sizes of one instance. Vector: 16-bit units of x that are together in memory, 8, or 4 for narrow images. Sum: float
 /// for halves, std::int32_t for bytes. A unit is a half or a pair of bytes, so both have the same rows in shared
@@ -403,4 +403,4 @@ struct ConvGemmShare {
   }
 };
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -4,7 +4,7 @@
 
 #include "engine/cuda/runtime.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -96,4 +96,4 @@ CUtensorMap patch_map(const void* x, const ConvShape& shape, int channels, int b
   return map;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

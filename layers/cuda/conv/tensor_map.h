@@ -8,7 +8,7 @@
 
 #include "layers/cuda/conv/conv_tile.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// A matrix [rows, columns], columns a multiple of 16, read in boxes of box_rows x box_columns; zeros beyond its edges.
 /// Rows of 64 bytes are swizzled as by swizzled_chunk<4>.
@@ -24,4 +24,4 @@ CUtensorMap patch_map(const void* x, const ConvShape& shape, int channels, int b
 /// channels; zeros beyond the image and the channels. Rows of 64 bytes are swizzled as by swizzled_chunk<4>.
 CUtensorMap row_map(const void* x, const ConvShape& shape, int box_bytes, int box_pixels);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

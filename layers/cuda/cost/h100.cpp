@@ -2,7 +2,7 @@
 // (NVIDIA H100 80GB HBM3, driver for CUDA 13.0, runtime 13.0, cuBLASLt 13.1.0, cuDNN 9.14.0). Do not edit.
 #include "layers/cuda/cost/launch_cost.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -293,4 +293,4 @@ std::span<const KernelConstants> card_constants() {
   return kH100;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 std::array<double, kLaunchTerms> factors_of(const LaunchTerms& t) {
   return {1,
@@ -62,4 +62,4 @@ double operand_megabytes(const NodeSpec& spec) {
   return 1e-6 * bytes;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -14,7 +14,7 @@
 #include "engine/plan/registry.h"
 #include "layers/ops/window.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// What the time of a launch depends on.
 struct LaunchTerms {
@@ -59,4 +59,4 @@ double operand_megabytes(const NodeSpec& spec);
 /// Sorted by name. Of an H100.
 std::span<const KernelConstants> card_constants();
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -6,7 +6,7 @@
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -174,4 +174,4 @@ void launch_nothing(bool overlap, cudaStream_t stream) {
   check(launch_kernel(nothing, {dim3(1), dim3(32), 0, can}, stream), "nothing");
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -7,7 +7,7 @@
 
 #include "engine/platform/products.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// The loops of STREAM (McCalpin 1995).
 enum class MemoryLoop : std::uint8_t { read, write, copy, add };
@@ -29,4 +29,4 @@ void launch_memory(MemoryLoop loop, const float* a, const float* b, float* c, st
 /// the GPU has that.
 void launch_nothing(bool overlap, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -8,7 +8,7 @@
 #include "engine/cuda/runtime.h"
 #include "engine/plan/kernel.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Uploads f32 values, times `scale`, as f32 or f16.
 inline DeviceBuffer upload(std::span<const float> values, DType type, float scale = 1) {
@@ -55,4 +55,4 @@ inline std::optional<std::string> refuse_mixed_types(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

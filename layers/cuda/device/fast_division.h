@@ -6,7 +6,7 @@
 
 #include "layers/cuda/device/host_device.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Division of 0 <= n < 2^31 by 1 <= value < 2^31 without a divide instruction: multiplication by the rounded-up
 /// reciprocal (Granlund & Montgomery, Division by Invariant Integers using Multiplication, 1994).
@@ -28,4 +28,4 @@ struct Divisor {
   }
 };
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

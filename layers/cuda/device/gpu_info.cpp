@@ -3,7 +3,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/device/hopper_probe.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 int processors_of(int gpu) {
   int processors = 0;
@@ -23,4 +23,4 @@ bool has_hopper_kernels() {
   return result;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

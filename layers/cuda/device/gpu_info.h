@@ -1,7 +1,7 @@
 // What the choice of kernels asks of a GPU. Errors of the runtime are thrown as DeviceError (engine/cuda/runtime.h).
 #pragma once
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Multiprocessors of a GPU.
 int processors_of(int gpu);
@@ -11,4 +11,4 @@ int hopper_processors(int gpu);
 /// warp groups and clusters. All of them are compiled for the same architectures.
 bool has_hopper_kernels();
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

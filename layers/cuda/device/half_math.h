@@ -3,7 +3,7 @@
 
 #include <cuda_fp16.h>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 __device__ inline float load(float value) {
   return value;
@@ -27,4 +27,4 @@ __device__ inline float clamp_value(float x, float low, float high) {
   return x < low ? low : x > high ? high : x;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

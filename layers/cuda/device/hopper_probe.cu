@@ -3,7 +3,7 @@
 #include "layers/cuda/device/launch.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -23,4 +23,4 @@ cudaError_t probe_hopper_kernels(bool& result) {
   return has_body(reinterpret_cast<const void*>(&probe), result);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

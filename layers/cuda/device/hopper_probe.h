@@ -3,9 +3,9 @@
 
 #include <cuda_runtime_api.h>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Whether what the current GPU runs was compiled with PIPIT_WARPGROUP_MMA (warpgroup_mma.cuh).
 cudaError_t probe_hopper_kernels(bool& result);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace pipit::cuda::ptx {
+namespace pipit::internal::cuda::ptx {
 
 __device__ __forceinline__ void init_barrier(std::uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -103,9 +103,9 @@ __device__ __forceinline__ void copy_pixels(std::uint32_t to, const CUtensorMap&
       : "memory");
 }
 
-}  // namespace pipit::cuda::ptx
+}  // namespace pipit::internal::cuda::ptx
 
-namespace pipit::cuda::ptx {
+namespace pipit::internal::cuda::ptx {
 
 // Shared memory of other blocks of a cluster, copies without a tensor map, and counters in memory that other blocks
 // wait for (PTX ISA, "mapa", "st.async", "mbarrier", "cp.async.bulk", "red").
@@ -207,4 +207,4 @@ __device__ __forceinline__ void wait_on_gpu(const std::uint32_t* counter, std::u
   } while (static_cast<std::int32_t>(now - count) < 0);
 }
 
-}  // namespace pipit::cuda::ptx
+}  // namespace pipit::internal::cuda::ptx

@@ -16,7 +16,7 @@
 #include "layers/cuda/device/fast_division.h"
 #include "layers/cuda/device/launch.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline constexpr unsigned kThreads = 256;  // of a block, unless a kernel needs another shape
 
@@ -322,4 +322,4 @@ void add_early_kernel(Registry& registry, const char* name, Refusal (*refuse)(co
   registry.add(L::kType, DeviceKind::cuda, std::move(candidate));
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

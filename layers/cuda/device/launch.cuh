@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 struct LaunchShape {
   dim3 grid;
@@ -99,4 +99,4 @@ cudaError_t launch_kernel(void (*kernel)(Parameters...), const LaunchShape& shap
   return cudaLaunchKernelEx(&launch.config, kernel, Parameters(arguments)...);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

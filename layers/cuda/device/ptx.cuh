@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 __device__ __forceinline__ uint4 load_four(std::uint32_t address) {
   uint4 v;
@@ -29,9 +29,9 @@ __device__ __forceinline__ void store_four(std::uint32_t address, uint4 v) {
                : "memory");
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda
 
-namespace pipit::cuda::ptx {
+namespace pipit::internal::cuda::ptx {
 
 // Instructions without an intrinsic: asynchronous copies, warp matrix products, overlapping launches.
 
@@ -122,4 +122,4 @@ __device__ __forceinline__ void multiply(int (&d)[4], const std::uint32_t (&a)[4
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c.x), "r"(c.y), "r"(c.z), "r"(c.w));
 }
 
-}  // namespace pipit::cuda::ptx
+}  // namespace pipit::internal::cuda::ptx

@@ -5,7 +5,7 @@
 
 #include "layers/cuda/device/quantized_types.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Element `at`, less the zero point.
 __device__ __forceinline__ int load_integer(const IntegerOperand& operand, const void* data,
@@ -40,4 +40,4 @@ struct QuantizedStore {
   }
 };
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

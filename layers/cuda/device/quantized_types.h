@@ -5,7 +5,7 @@
 
 #include "layers/ops/quantization.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// 8-bit integers. Kernels read u8 with its highest bit flipped as i8 and a zero point that is 128 less: the same
 /// values.
@@ -35,4 +35,4 @@ constexpr StoredType stored_type(DType type) {
   }
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

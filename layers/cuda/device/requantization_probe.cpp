@@ -3,7 +3,7 @@
 #include <cmath>
 #include <random>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -108,4 +108,4 @@ RequantizationProbe requantization_probe(std::size_t channels, bool residual, co
   return probe;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -6,7 +6,7 @@
 
 #include "layers/ops/quantization.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// One value per output channel for y = requantize((0 + bias) * multiplier + residual * kProbeResidualScale, bounds,
 /// 0), which layers/ops/quantization.h rounds after every operation.
@@ -24,4 +24,4 @@ struct RequantizationProbe {
 /// have. The same for equal arguments; where `bounds` leave no room for a tie, values beyond them alone.
 RequantizationProbe requantization_probe(std::size_t channels, bool residual, const StepBounds& bounds);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -9,7 +9,7 @@
 #include "layers/ops/operands.h"
 #include "layers/ops/slicing.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline int concat_axis(const NodeSpec& spec) {
   return normalize_axis(layer_as<Concat>(spec.layer).attributes().axis, spec.outputs[0].shape.rank(),
@@ -43,4 +43,4 @@ inline Refusal refuse_unless_joins_rows(const NodeSpec& spec) {
   return refuse_unless_rows(spec.outputs[0], spec.inputs, concat_axis(spec));
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -8,7 +8,7 @@
 #define PIPIT_WARPGROUP_MMA 1
 #endif
 
-namespace pipit::cuda::ptx {
+namespace pipit::internal::cuda::ptx {
 
 #ifdef PIPIT_WARPGROUP_MMA
 
@@ -148,9 +148,9 @@ __device__ __forceinline__ void multiply_group(float (&d)[16][4], const std::uin
 
 #endif
 
-}  // namespace pipit::cuda::ptx
+}  // namespace pipit::internal::cuda::ptx
 
-namespace pipit::cuda::ptx {
+namespace pipit::internal::cuda::ptx {
 
 // Hopper's warpgroup matrix products of signed bytes with int32 sums. Everything else is as in warpgroup_mma.cuh: a row
 // of 128 bytes holds 128 bytes of k, and 32 of them are one product's depth.
@@ -233,4 +233,4 @@ __device__ __forceinline__ void multiply_group(int (&d)[16][4], const std::uint3
 #undef PIPIT_SUMS
 #endif
 
-}  // namespace pipit::cuda::ptx
+}  // namespace pipit::internal::cuda::ptx

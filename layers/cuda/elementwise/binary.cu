@@ -4,7 +4,7 @@
 #include "layers/cuda/elementwise/map.cuh"
 #include "layers/cuda/families.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -187,4 +187,4 @@ void register_cuda_binary(Registry& registry) {
   add_kernel<Where>(registry, "elementwise", refuse_unless_indexable, run_where);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

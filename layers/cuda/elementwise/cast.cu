@@ -4,7 +4,7 @@
 #include "layers/cuda/elementwise/map.cuh"
 #include "layers/cuda/families.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -96,4 +96,4 @@ void register_cuda_cast(Registry& registry) {
   add_kernel<Cast>(registry, "elementwise", refuse_unless_indexable, run);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "layers/ops/qelementwise.h"
 #include "layers/ops/qunary.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -192,4 +192,4 @@ void register_cuda_qfunctions(Registry& registry) {
                 }});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

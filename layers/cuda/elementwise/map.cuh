@@ -4,7 +4,7 @@
 #include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/device/ptx.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 template <int N>
 struct MapInputs {
@@ -95,4 +95,4 @@ void launch_float_map(const char* name, std::span<const ConstTensorView> inputs,
   }
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -6,7 +6,7 @@
 #include "layers/ops/qelementwise.h"
 #include "layers/ops/quantize.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -149,4 +149,4 @@ void register_cuda_qelementwise(Registry& registry) {
   add_early_kernel<QAdd>(registry, "elementwise", refuse_unless_indexable, sum_kernel<kWide>, run_add);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "layers/cuda/elementwise/map.cuh"
 #include "layers/cuda/families.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -211,4 +211,4 @@ void register_cuda_unary(Registry& registry) {
   add_kernel<Unary>(registry, "elementwise", refuse_unless_indexable, run);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

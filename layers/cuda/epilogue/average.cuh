@@ -9,7 +9,7 @@
 #include "layers/cuda/epilogue/average.h"
 #include "layers/ops/qelementwise.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Element `at` of y: the average v, rounded as it would be stored, where a Quantize follows as that makes it.
 __device__ __forceinline__ void store_average(const AverageResult& result, void* y, std::int64_t at,
@@ -64,4 +64,4 @@ inline AverageStore store_of(const QAveragePoolAttributes& a, DType type) {
           {stored_type(type), a.y.zero_point, bounds.low, bounds.high}};
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -5,7 +5,7 @@
 
 #include "layers/cuda/device/quantized_types.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 struct AverageResult {
   StoredType type = StoredType::f32;  ///< integers: what the Quantize makes of it
@@ -25,4 +25,4 @@ struct AverageResult {
   }
 };
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

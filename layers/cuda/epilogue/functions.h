@@ -9,7 +9,7 @@
 #include "layers/cuda/device/host_device.h"
 #include "layers/ops/quantization.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// What x is multiplied by, or what takes its place.
 enum class HalfGate : std::uint8_t {
@@ -80,4 +80,4 @@ struct ImageScale {
   }
 };
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -6,7 +6,7 @@
 #include "layers/cuda/device/half_math.h"
 #include "layers/cuda/epilogue/functions.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace half_function {
 
@@ -51,4 +51,4 @@ __device__ __forceinline__ void apply_clamped(const HalfFunction& f, float low, 
   apply(f, v);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -6,7 +6,7 @@
 
 #include "layers/cuda/epilogue/functions.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// 1.5 * 2^23: a float this large has a step of 1, and its low bits are a whole number in two's complement.
 inline constexpr float kMagic = 12582912.0F;
@@ -66,4 +66,4 @@ __device__ __forceinline__ std::uint32_t low_bytes(const std::uint32_t (&bits)[4
   return __byte_perm(__byte_perm(bits[0], bits[1], 0x0040), __byte_perm(bits[2], bits[3], 0x0040), 0x5410);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

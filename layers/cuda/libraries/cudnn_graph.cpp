@@ -7,7 +7,7 @@
 
 #include "layers/common/image.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -55,7 +55,7 @@ void set_geometry(CudnnConv& conv, const ConvAttributes& attributes, const NodeS
   }
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda
 
 #endif
 
@@ -71,7 +71,7 @@ void set_geometry(CudnnConv& conv, const ConvAttributes& attributes, const NodeS
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/libraries/cudnn_graph.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -272,7 +272,7 @@ std::shared_ptr<const CudnnPlan> CudnnPlan::find(const CudnnConv& conv, std::str
   return plans->get(conv, static_cast<std::size_t>(proposal), reason);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda
 
 #endif
 
@@ -282,7 +282,7 @@ std::shared_ptr<const CudnnPlan> CudnnPlan::find(const CudnnConv& conv, std::str
 #include <cmath>
 #include <limits>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -440,6 +440,6 @@ void CudnnOperations::add_int8(const CudnnConv& conv) {
             keep(make_tensor(conv.y, data_type(conv.y_dtype), kY)), &conv);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda
 
 #endif

@@ -15,7 +15,7 @@
 
 #if PIPIT_HAVE_CUDNN
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// One descriptor: attributes are set, then it is finalized; every failure throws Error.
 class Descriptor {
@@ -157,6 +157,6 @@ class CudnnOperations {
   Descriptor graph_;
 };
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda
 
 #endif

@@ -4,7 +4,7 @@
 #include "layers/cuda/device/half_math.h"
 #include "layers/cuda/libraries/epilogue.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -49,4 +49,4 @@ void apply_epilogue(void* y, DType type, std::int64_t rows, std::int64_t columns
   check_launch("epilogue");
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -8,7 +8,7 @@
 #include "engine/graph/dtype.h"
 #include "layers/ops/clamp.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// A matrix added element by element: data[row * row_step + column * column_step], times scale. Steps of 0 broadcast.
 struct Addend {
@@ -22,4 +22,4 @@ struct Addend {
 void apply_epilogue(void* y, DType type, std::int64_t rows, std::int64_t columns, const Addend& first,
                     const Addend& second, const Clamp& clamp, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

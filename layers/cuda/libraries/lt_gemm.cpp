@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -121,4 +121,4 @@ void LtGemm::run(const void* a, const void* b, const void* c, void* d, void* wor
                                    d_, &algorithm_, workspace, workspace_, stream));
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

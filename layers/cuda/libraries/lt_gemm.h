@@ -12,7 +12,7 @@
 #include "engine/cuda/library.h"
 #include "engine/graph/dtype.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// "proposal 0" to "proposal N-1". There may be fewer; creating one of the others then fails.
 inline std::vector<std::string> proposals(int count) {
@@ -93,4 +93,4 @@ class LtGemm {
   std::size_t workspace_ = 0;
 };
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

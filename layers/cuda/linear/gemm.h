@@ -10,7 +10,7 @@
 #include "layers/cuda/libraries/epilogue.h"
 #include "layers/ops/clamp.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// D[b] = clamp(alpha * A[b] * B[b] + addend): D [m, n] row-major and dense, the matrices of a batch m * n apart. A and
 /// B lie in any order given by their steps, in elements. Extents may be 0 (a sum over k = 0 is 0).
@@ -56,4 +56,4 @@ struct SkinnyGemm {
 cudaError_t skinny_gemm_overlaps(bool& result);
 cudaError_t launch_skinny_gemm(const SkinnyGemm& gemm, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -15,7 +15,7 @@
 #include "layers/ops/gemm.h"
 #include "layers/ops/matmul.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -428,4 +428,4 @@ void register_cuda_linear(Registry& registry) {
                {"simple_gemm", refuse_operands, create<MatMul, SimpleLinear>});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

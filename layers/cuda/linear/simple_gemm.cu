@@ -4,7 +4,7 @@
 #include "layers/cuda/device/half_math.h"
 #include "layers/cuda/linear/gemm.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -91,4 +91,4 @@ void simple_gemm(const SimpleGemm& gemm, DType type, DType output, const void* a
   }
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

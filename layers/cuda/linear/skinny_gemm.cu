@@ -5,7 +5,7 @@
 #include "layers/cuda/device/launch.cuh"
 #include "layers/cuda/device/ptx.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -92,4 +92,4 @@ cudaError_t launch_skinny_gemm(const SkinnyGemm& gemm, cudaStream_t stream) {
   return launch_kernel(skinny_gemm, {grid, dim3(kWarps * 32), 0, gemm.overlap}, stream, gemm);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -6,7 +6,7 @@
 #include "layers/cuda/movement/row_mover.cuh"
 #include "layers/ops/channel_shuffle.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -69,4 +69,4 @@ void register_cuda_channel_shuffle(Registry& registry) {
                 }});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

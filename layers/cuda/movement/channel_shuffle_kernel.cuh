@@ -6,7 +6,7 @@
 
 #include "layers/cuda/device/ptx.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline constexpr int kShuffleMax = 16;  ///< inputs, and outputs
 inline constexpr unsigned kShuffleThreads = 256;
@@ -79,4 +79,4 @@ __global__ void __launch_bounds__(kShuffleThreads) shuffle_rows(const __grid_con
   }
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

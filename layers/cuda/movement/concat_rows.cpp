@@ -15,7 +15,7 @@
 #include "layers/ops/qconv.h"
 #include "layers/ops/slicing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -181,4 +181,4 @@ void register_cuda_conv_rows(Registry& registry) {
   }
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

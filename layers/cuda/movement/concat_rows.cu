@@ -5,7 +5,7 @@
 #include "layers/cuda/device/launch.cuh"
 #include "layers/cuda/movement/concat_rows_kernel.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -61,4 +61,4 @@ cudaError_t launch_concat_rows(ConcatThen then, const ConcatRowsArgs& args, bool
   return launch<Unchanged<unsigned char>>(args, overlap, stream);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline constexpr int kConcatMaxParts = 64;  ///< of a launch
 
@@ -44,4 +44,4 @@ cudaError_t concat_rows_overlaps(bool& result);
 cudaError_t launch_concat_rows(ConcatThen then, const ConcatRowsArgs& args, bool overlap,
                                cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

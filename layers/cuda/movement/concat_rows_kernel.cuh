@@ -12,7 +12,7 @@
 #include "layers/cuda/epilogue/int8_math.cuh"
 #include "layers/cuda/movement/concat_rows.h"
 
-namespace pipit::cuda::concat {
+namespace pipit::internal::cuda::concat {
 
 inline constexpr unsigned kThreads = 256;  // of a block
 inline constexpr int kAtOnce = 4;          // rows whose reads are in flight together
@@ -135,4 +135,4 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-}  // namespace pipit::cuda::concat
+}  // namespace pipit::internal::cuda::concat

@@ -8,7 +8,7 @@
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -358,4 +358,4 @@ void register_cuda_movement(Registry& registry) {
   add_kernel<Tile>(registry, kName, refuse_unless_indexable, run_tile);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

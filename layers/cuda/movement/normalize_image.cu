@@ -7,7 +7,7 @@
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/families.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -130,4 +130,4 @@ void register_cuda_normalize_image(Registry& registry) {
                 }});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -174,4 +174,4 @@ void register_cuda_pad_gather(Registry& registry) {
                 }});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "layers/cuda/families.h"
 #include "layers/ops/resize.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -152,4 +152,4 @@ void register_cuda_resize(Registry& registry) {
                 }});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/movement/channel_shuffle_kernel.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// A tensor's part of a row, in bytes: those that are moved, and all.
 template <typename Pointer>
@@ -104,4 +104,4 @@ class RowMover {
   bool overlap_ = false;
 };
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

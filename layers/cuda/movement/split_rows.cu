@@ -6,7 +6,7 @@
 #include "layers/cuda/movement/row_mover.cuh"
 #include "layers/ops/slicing.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -58,4 +58,4 @@ void register_cuda_split_rows(Registry& registry) {
                 }});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "layers/cuda/pooling/small_windows_kernel.cuh"
 #include "layers/ops/pool.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace cuda {
 
@@ -161,4 +161,4 @@ void register_cuda_small_windows(Registry& registry) {
                {"small_windows", cuda::refuse_int8_average, cuda::make_int8_average});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

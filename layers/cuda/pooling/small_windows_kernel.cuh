@@ -13,7 +13,7 @@
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/epilogue/average.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// What is compared: four bytes of elements at once.
 struct Halves {
@@ -258,4 +258,4 @@ __global__ void __launch_bounds__(kPoolThreads)
   }
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -7,7 +7,7 @@
 #include "layers/ops/pool.h"
 #include "layers/ops/quantize.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -234,4 +234,4 @@ void register_cuda_pool(Registry& registry) {
   add_kernel<Pool>(registry, "windows", refuse_windows, run_windows);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 #include "layers/cuda/device/kernel.cuh"
 #include "layers/ops/pool.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 struct PoolAxis {
   int kernel, stride, dilation, pad_begin, pad_end;
@@ -118,4 +118,4 @@ inline Refusal refuse_wide_pool(const PoolAttributes& attributes, const Shape& i
   return std::nullopt;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

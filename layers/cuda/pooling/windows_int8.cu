@@ -10,7 +10,7 @@
 #include "layers/cuda/pooling/windows.cuh"
 #include "layers/ops/qelementwise.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -260,4 +260,4 @@ void register_cuda_qpool(Registry& registry) {
   add_kernel<QAveragePool>(registry, "windows", refuse_average, run_average);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

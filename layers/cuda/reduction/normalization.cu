@@ -4,7 +4,7 @@
 #include "layers/cuda/families.h"
 #include "layers/cuda/reduction/team.cuh"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -335,4 +335,4 @@ void register_cuda_normalization(Registry& registry) {
   add_kernel<Lrn>(registry, "elementwise", refuse_unless_float_or_half, run_lrn);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

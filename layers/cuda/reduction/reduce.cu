@@ -4,7 +4,7 @@
 #include "layers/cuda/families.h"
 #include "layers/cuda/reduction/team.cuh"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -213,4 +213,4 @@ void register_cuda_reduce(Registry& registry) {
   add_kernel<ArgMax>(registry, "teams", refuse_unless_indexable, run_arg_max);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 #include "layers/cuda/families.h"
 #include "layers/cuda/reduction/team.cuh"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -63,4 +63,4 @@ void register_cuda_softmax(Registry& registry) {
   add_kernel<Softmax>(registry, "teams", refuse_unless_float_or_half, run);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

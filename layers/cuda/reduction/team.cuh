@@ -3,7 +3,7 @@
 
 #include "layers/cuda/device/kernel.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 enum class TeamKind : int {
   warp,    ///< short groups: a warp each
@@ -137,4 +137,4 @@ void launch_teams(const char* name, void (*kernel)(Parameters...), const TeamPla
   check_launch(name);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -3,7 +3,7 @@
 
 #include <csetjmp>
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 /// Runs `steps` and says whether they came to their end; false when one of them jumped to `out`. What the jump
 /// leaves, `steps` and what it calls, must hold nothing that has a destructor. No variable of the caller that
@@ -15,4 +15,4 @@ bool guarded(std::jmp_buf& out, const Steps& steps) {
   return true;
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

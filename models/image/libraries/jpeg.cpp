@@ -10,7 +10,7 @@
 #include "models/image/formats.h"
 #include "models/image/libraries/guarded.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 namespace {
 
 // x * y / 255, rounded, for 0..255 each (Blinn, "Three Wrongs Make a Right", 1995).
@@ -169,4 +169,4 @@ Image decode_jpeg(const Source& source, const DecodeLimits& limits) {
   return Jpeg(source, limits).run();
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

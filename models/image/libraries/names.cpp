@@ -8,11 +8,11 @@
 #define PIPIT_TEXT_OF(version) #version
 #define PIPIT_TEXT(macro) PIPIT_TEXT_OF(macro)
 
-namespace pipit {
+namespace pipit::internal {
 
 ImageDecoders image_decoders() {
   return {"libjpeg-turbo " PIPIT_TEXT(LIBJPEG_TURBO_VERSION),
           std::string("libpng ") + png_get_libpng_ver(nullptr), detail::webp_library()};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

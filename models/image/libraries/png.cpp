@@ -9,7 +9,7 @@
 #include "models/image/formats.h"
 #include "models/image/libraries/guarded.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 namespace {
 
 constexpr std::size_t kMaxBehindPixels = 1 << 16;
@@ -123,4 +123,4 @@ Image decode_png(const Source& source, const DecodeLimits& limits) {
   return Png(source, limits).run();
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -3,7 +3,7 @@
 #include "engine/base/error.h"
 #include "models/image/stb/container.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 namespace {
 
 class Walker {
@@ -152,4 +152,4 @@ Extent check_jpeg(const Source& source, const DecodeLimits& limits) {
   return Walker(source, limits).run();
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -4,7 +4,7 @@
 #include "models/image/stb/container.h"
 #include "models/image/stb/crc32.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 namespace {
 
 constexpr std::size_t kSignatureBytes = 8;
@@ -78,4 +78,4 @@ PngHeader check_png(const Source& source, const DecodeLimits& limits) {
   return header;
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -7,7 +7,7 @@
 
 #include "models/image/formats.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 /// What the header of a PNG says.
 struct PngHeader {
@@ -29,4 +29,4 @@ Extent check_jpeg(const Source& source, const DecodeLimits& limits);
 /// Follows the chunks of a PNG up to IEND. Throws Error when one is cut off or has a wrong checksum.
 PngHeader check_png(const Source& source, const DecodeLimits& limits);
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

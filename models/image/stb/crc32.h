@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 /// CRC-32 (ISO 3309, as in PNG and zlib) of the bytes.
 inline std::uint32_t crc32(std::span<const std::uint8_t> bytes) {
@@ -23,4 +23,4 @@ inline std::uint32_t crc32(std::span<const std::uint8_t> bytes) {
   return ~c;
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -84,7 +84,7 @@ void* budget_realloc(void* pointer, std::size_t bytes) {
 #endif
 #pragma GCC diagnostic pop
 
-namespace pipit {
+namespace pipit::internal {
 namespace detail {
 namespace {
 
@@ -173,4 +173,4 @@ ImageDecoders image_decoders() {
   return {"stb_image", "stb_image", detail::webp_library()};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "engine/base/error.h"
 #include "models/image/formats.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 namespace {
 
 // A lossless file is held as 32 bits a pixel, a lossy one with alpha as that plane beside some rows.
@@ -73,4 +73,4 @@ std::string webp_library() {
   return fmt::format("libwebp {}.{}.{}", version >> 16, version >> 8 & 255, version & 255);
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

@@ -2,7 +2,7 @@
 #include "engine/base/error.h"
 #include "models/image/formats.h"
 
-namespace pipit::detail {
+namespace pipit::internal::detail {
 
 Image decode_webp(const Source& source, const DecodeLimits& /*limits*/) {
   fail_unsupported(
@@ -14,4 +14,4 @@ std::string webp_library() {
   return {};
 }
 
-}  // namespace pipit::detail
+}  // namespace pipit::internal::detail

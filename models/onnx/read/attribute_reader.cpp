@@ -3,7 +3,7 @@
 #include "engine/base/error.h"
 #include "models/onnx/attribute_type.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -100,4 +100,4 @@ void AttributeReader::check_all_read() const {
   if (!unread.empty()) fail_unsupported("attribute {} is not supported", unread);
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

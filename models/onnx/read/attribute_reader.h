@@ -11,7 +11,7 @@
 
 #include "onnx.pb.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 /// Every getter marks its attribute as read and throws Error when the file gives it another type. Messages do
 /// not name the node. Refers to the NodeProto.
@@ -49,4 +49,4 @@ class AttributeReader {
   std::map<std::string_view, Entry> entries_;
 };
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

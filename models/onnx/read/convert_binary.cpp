@@ -3,7 +3,7 @@
 #include "layers/ops/unary.h"
 #include "models/onnx/read/operators.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -103,4 +103,4 @@ std::span<const Operator> binary_operators() {
   return kBinaryOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

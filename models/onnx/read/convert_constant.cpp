@@ -6,7 +6,7 @@
 #include "layers/ops/reshaping.h"
 #include "models/onnx/read/operators.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -181,4 +181,4 @@ std::span<const Operator> constant_operators() {
   return kConstantOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

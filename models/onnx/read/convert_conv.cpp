@@ -7,7 +7,7 @@
 #include "models/onnx/read/operators.h"
 #include "models/onnx/read/window_attributes.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -66,4 +66,4 @@ std::span<const Operator> conv_operators() {
   return kConvOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -10,7 +10,7 @@
 #include "models/onnx/read/quantized_operand.h"
 #include "models/onnx/read/window_attributes.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -116,4 +116,4 @@ std::span<const Operator> integer_operators() {
   return kIntegerOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -3,7 +3,7 @@
 #include "layers/ops/matmul.h"
 #include "models/onnx/read/operators.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -36,4 +36,4 @@ std::span<const Operator> linear_operators() {
   return kLinearOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -11,7 +11,7 @@
 #include "models/onnx/read/quantized_operand.h"
 #include "models/onnx/read/window_attributes.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -143,4 +143,4 @@ std::span<const Operator> microsoft_operators() {
   return kMicrosoftOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

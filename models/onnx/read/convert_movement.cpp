@@ -6,7 +6,7 @@
 
 #include "models/onnx/read/operators.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -77,4 +77,4 @@ std::span<const Operator> movement_operators() {
   return kMovementOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -6,7 +6,7 @@
 #include "layers/ops/softmax.h"
 #include "models/onnx/read/operators.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -136,4 +136,4 @@ std::span<const Operator> normalization_operators() {
   return kNormalizationOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

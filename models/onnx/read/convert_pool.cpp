@@ -4,7 +4,7 @@
 #include "models/onnx/read/operators.h"
 #include "models/onnx/read/window_attributes.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -49,4 +49,4 @@ std::span<const Operator> pool_operators() {
   return kPoolOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -6,7 +6,7 @@
 #include "models/onnx/read/quantized_operand.h"
 #include "models/onnx/read/window_attributes.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -46,4 +46,4 @@ std::span<const Operator> qlinear_operators() {
   return kQlinearOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -5,7 +5,7 @@
 #include "models/onnx/read/operators.h"
 #include "models/onnx/read/quantized_operand.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -97,4 +97,4 @@ std::span<const Operator> quantize_operators() {
   return kQuantizeOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

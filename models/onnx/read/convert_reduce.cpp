@@ -3,7 +3,7 @@
 
 #include "models/onnx/read/operators.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -87,4 +87,4 @@ std::span<const Operator> reduce_operators() {
   return kReduceOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -6,7 +6,7 @@
 #include "layers/ops/reshaping.h"
 #include "models/onnx/read/operators.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -143,4 +143,4 @@ std::span<const Operator> reshape_operators() {
   return kReshapeOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

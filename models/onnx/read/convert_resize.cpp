@@ -7,7 +7,7 @@
 
 #include "models/onnx/read/operators.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -182,4 +182,4 @@ std::span<const Operator> resize_operators() {
   return kResizeOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

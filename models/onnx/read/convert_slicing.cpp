@@ -5,7 +5,7 @@
 
 #include "models/onnx/read/operators.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -151,4 +151,4 @@ std::span<const Operator> slicing_operators() {
   return kSlicingOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -5,7 +5,7 @@
 
 #include "models/onnx/read/operators.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -104,4 +104,4 @@ std::span<const Operator> unary_operators() {
   return kUnaryOperators;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

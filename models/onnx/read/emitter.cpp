@@ -11,7 +11,7 @@
 #include "layers/ops/softmax.h"
 #include "layers/ops/unary.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -138,4 +138,4 @@ std::shared_ptr<const Tensor> Emitter::known(ValueId id) const {
   return std::make_shared<const Tensor>(std::move(evaluate(*found->second.layer, {&integers, 1}).at(0)));
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -10,7 +10,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 class Emitter {
  public:
@@ -58,4 +58,4 @@ class Emitter {
   double work_left_;
 };
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -9,7 +9,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -195,4 +195,4 @@ std::int64_t default_opset(const google::protobuf::RepeatedPtrField<onnx_pb::Ope
   return opset;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -8,7 +8,7 @@
 
 #include "onnx.pb.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 /// A node to import, with the version of the default operator set that it was written for.
 struct FlatNode {
@@ -41,4 +41,4 @@ std::string qualified_operator(const onnx_pb::NodeProto& node);
 std::int64_t default_opset(const google::protobuf::RepeatedPtrField<onnx_pb::OperatorSetIdProto>& imports,
                            std::int64_t absent);
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

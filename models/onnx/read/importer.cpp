@@ -13,7 +13,7 @@
 #include "models/onnx/read/node_order.h"
 #include "models/onnx/read/operators.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -338,4 +338,4 @@ OnnxModel import_model(ParsedModel model, const std::filesystem::path& folder, c
   return Importer(std::move(model), folder, options).run();
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -4,10 +4,10 @@
 #include "models/onnx/parsed_model.h"
 #include "models/onnx/read/reader.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 /// Converts a parsed model; its tensors are released meanwhile. Messages do not name the file. Throws as
 /// read_onnx does.
 OnnxModel import_model(ParsedModel model, const std::filesystem::path& folder, const OnnxOptions& options);
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

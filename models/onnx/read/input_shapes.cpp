@@ -7,7 +7,7 @@
 #include "engine/base/error.h"
 #include "models/onnx/tensor_proto.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -148,4 +148,4 @@ void InputShapes::refuse_open() const {
   fail("{} inputs have open extents:\n  {}", open_.size(), fmt::join(open_, "\n  "));
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

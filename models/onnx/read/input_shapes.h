@@ -12,7 +12,7 @@
 #include "models/onnx/read/reader.h"
 #include "onnx.pb.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 /// An extent is open where the file gives it none, a name, or -1. A name stands for one extent throughout the file,
 /// except "?", which exporters write for any.
@@ -43,4 +43,4 @@ class InputShapes {
   bool symbolic_batch_ = false;
 };
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -3,7 +3,7 @@
 #include "layers/evaluate.h"
 #include "layers/ops/cast.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -103,4 +103,4 @@ Tensor NodeContext::read_tensor(const onnx_pb::TensorProto& proto) {
   return tensor_from_onnx(proto, context_.external);
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -12,7 +12,7 @@
 #include "models/onnx/read/reader.h"
 #include "models/onnx/tensor_proto.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 /// What all nodes of one model share.
 struct ImportContext {
@@ -92,4 +92,4 @@ class NodeContext {
   std::vector<bool> wanted_outputs_;
 };
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

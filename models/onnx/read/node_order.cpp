@@ -8,7 +8,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 int inputs_needed(const FlatNode& node) {
   const onnx_pb::NodeProto& proto = *node.proto;
@@ -142,4 +142,4 @@ std::vector<std::size_t> execution_order(const std::vector<FlatNode>& nodes,
   return order.sort();
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

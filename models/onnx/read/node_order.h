@@ -7,7 +7,7 @@
 
 #include "models/onnx/read/functions.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 /// How many of a node's first inputs its results need. Running statistics that a BatchNormalization in training mode
 /// would only pass on are none of them: exporters compute these from whole weights.
@@ -21,4 +21,4 @@ std::vector<std::size_t> execution_order(const std::vector<FlatNode>& nodes,
                                          const std::unordered_set<std::string>& available,
                                          const std::vector<std::string>& outputs);
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -51,4 +51,4 @@ const Operator& find_operator(const FlatNode& node) {
                    node.opset);
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

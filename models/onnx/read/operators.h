@@ -8,7 +8,7 @@
 
 #include "models/onnx/read/node_context.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 /// The operator sets that were checked. From 22 to 28 the operators of the table only gained element types
 /// and attributes that are refused when they occur. Before 7 an operator is in the table where it means the
@@ -54,4 +54,4 @@ std::span<const Operator> reshape_operators();
 std::span<const Operator> resize_operators();
 std::span<const Operator> unary_operators();
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -6,7 +6,7 @@
 #include "layers/common/dispatch.h"
 #include "layers/ops/quantize.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -98,4 +98,4 @@ ValueId quantized_output(NodeContext& node, ValueId real, int scale) {
                    "quantize");
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

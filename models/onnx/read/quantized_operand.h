@@ -4,7 +4,7 @@
 #include "layers/ops/quantize_axis.h"
 #include "models/onnx/read/node_context.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 /// The quantization whose scale is input `scale` and whose zero point is input `zero_point` (absent: 0 of type
 /// `absent`). Both must be constants; a list of scales holds along `axis`, which may be negative, of `shape`. Throws
@@ -27,4 +27,4 @@ ValueId quantized(NodeContext& node, ValueId real, const AxisQuantization& q, co
 /// quantized() with the scale in input `scale` and the zero point in the one after it (absent: 0 of u8).
 ValueId quantized_output(NodeContext& node, ValueId real, int scale);
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -6,7 +6,7 @@
 #include "models/onnx/read/importer.h"
 #include "models/onnx/tensor_proto.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -50,4 +50,4 @@ NamedTensor read_named_tensor(const std::filesystem::path& file) {
   });
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -13,7 +13,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 /// Metadata key of quantized models. With the value "narrow", INT8 tensors whose zero point is in the middle of their
 /// type leave its lowest value out (-128, or 0 of u8): the range that quantization plans have, in which pipit then
@@ -73,4 +73,4 @@ struct NamedTensor {
 /// Reads a file with one serialized TensorProto (input_0.pb of the ONNX test layout).
 NamedTensor read_named_tensor(const std::filesystem::path& file);
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -77,4 +77,4 @@ Window read_window(NodeContext& node, std::span<const std::int64_t> weights_kern
   return resolve_auto_pad(window, auto_pad, node.input_shape(0).dims().subspan(2));
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

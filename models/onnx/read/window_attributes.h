@@ -4,7 +4,7 @@
 #include "layers/ops/window.h"
 #include "models/onnx/read/node_context.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 /// Reads auto_pad, dilations, kernel_shape, pads, strides and ceil_mode for the node's input 0 [N, C, spatial].
 /// `weights_kernel` is the weights' kernel, which kernel_shape must agree with; empty where kernel_shape is required.
@@ -22,4 +22,4 @@ UnresolvedWindow read_unresolved_window(NodeContext& node, std::span<const std::
 std::vector<std::int64_t> read_list(NodeContext& node, const char* name, std::size_t count,
                                     std::int64_t fallback);
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -9,7 +9,7 @@
 #include "models/onnx/external_data.h"
 #include "models/onnx/parsed_model.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -97,4 +97,4 @@ std::vector<std::filesystem::path> external_files(const std::filesystem::path& m
   return {files.begin(), files.end()};
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

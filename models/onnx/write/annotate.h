@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace pipit {
+namespace pipit::internal {
 
 /// The model with these entries of metadata_props instead of those of the same keys that it has. Every other byte is
 /// copied as it is, so also what this reader does not know. Throws Error where `model` is not made of protobuf fields.
@@ -17,4 +17,4 @@ std::string with_metadata(std::string_view model, const std::map<std::string, st
 /// outside of it and where the file is no model.
 std::vector<std::filesystem::path> external_files(const std::filesystem::path& model);
 
-}  // namespace pipit
+}  // namespace pipit::internal

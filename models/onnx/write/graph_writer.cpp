@@ -7,7 +7,7 @@
 #include "engine/base/error.h"
 #include "models/onnx/attribute_type.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 std::int32_t data_type(DType type) {
   switch (type) {
@@ -278,4 +278,4 @@ void set_window(onnx_pb::NodeProto& node, const Window& window) {
   if (window.ceil_mode) set(node, "ceil_mode", std::int64_t{1});
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

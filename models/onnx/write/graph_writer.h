@@ -16,7 +16,7 @@
 #include "layers/ops/window.h"
 #include "onnx.pb.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 /// Layers are written as chains of nodes: add() what computes, then store() the last one's result as a value.
 class GraphWriter {
@@ -118,4 +118,4 @@ bool write_movement_layer(GraphWriter& writer,
 bool write_selecting_layer(GraphWriter& writer, const Node& node);  // Where, ArgMax, Cast, Resize
 bool write_int8_layer(GraphWriter& writer, const Node& node);
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

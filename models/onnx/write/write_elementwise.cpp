@@ -12,7 +12,7 @@
 #include "layers/passes/rewriter.h"
 #include "models/onnx/write/graph_writer.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -267,4 +267,4 @@ bool write_elementwise_layer(GraphWriter& writer, const Node& node) {
   return true;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

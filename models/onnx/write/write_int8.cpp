@@ -10,7 +10,7 @@
 #include "layers/passes/rewriter.h"
 #include "models/onnx/write/graph_writer.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -151,4 +151,4 @@ bool write_int8_layer(GraphWriter& writer, const Node& node) {
   return true;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -4,7 +4,7 @@
 #include "layers/passes/rewriter.h"
 #include "models/onnx/write/graph_writer.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -144,4 +144,4 @@ bool write_movement_layer(GraphWriter& writer, const Node& node) {
   return true;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

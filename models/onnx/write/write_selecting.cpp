@@ -8,7 +8,7 @@
 #include "layers/passes/rewriter.h"
 #include "models/onnx/write/graph_writer.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 
 namespace {
 
@@ -90,4 +90,4 @@ bool write_selecting_layer(GraphWriter& writer, const Node& node) {
   return true;
 }
 
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

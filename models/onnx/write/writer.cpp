@@ -10,7 +10,7 @@
 #include "models/onnx/read/reader.h"
 #include "models/onnx/write/graph_writer.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -96,4 +96,4 @@ std::string write_onnx(const Graph& graph, const OnnxWriteOptions& options) {
   return model.SerializeAsString();
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 
 #include "engine/graph/graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 struct OnnxWriteOptions {
   std::map<std::string, std::string> metadata;  ///< metadata_props
@@ -23,4 +23,4 @@ struct OnnxWriteOptions {
 /// (docs/operators.md lists those that have), Error when the model would pass 2 GB.
 std::string write_onnx(const Graph& graph, const OnnxWriteOptions& options = {});
 
-}  // namespace pipit
+}  // namespace pipit::internal

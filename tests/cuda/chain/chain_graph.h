@@ -16,7 +16,7 @@
 #include "tests/cuda/quantized/qconv_cases.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 /// How random weights and activations are; weights in INT8 are up to `weights` in magnitude.
 struct ChainNumbers {
@@ -163,4 +163,4 @@ inline int expect_halves(const Graph& graph, const std::string& kernel, double b
   PIPIT_NEEDS_GPU();         \
   if (processors() == 0) GTEST_SKIP() << "not a Hopper GPU"
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

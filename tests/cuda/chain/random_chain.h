@@ -8,7 +8,7 @@
 #include "layers/cuda/conv/row_chain/plan.h"
 #include "tests/support/random.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 /// Up to 12 convolutions of channels that are multiples of `unit`: each reads the one before, or now and then what the
 /// chain reads or an earlier one, and adds a value of its shape where there is one and a coin says so.
@@ -112,4 +112,4 @@ inline cuda::ConvChainShape between_convolutions(cuda::ConvChainShape shape) {
   return shape;
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -12,7 +12,7 @@
 #include "tests/cuda/chain/random_chain.h"
 #include "tests/cuda/seed.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 namespace {
 
 using test::draw;
@@ -179,4 +179,4 @@ TEST(StreamedBlockPlan, RefusesWhatItHasNoRoomFor) {
 }
 
 }  // namespace
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -9,7 +9,7 @@
 #include "tests/cuda/quantized/quantized_cases.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 constexpr const char* kRows = "rows";
@@ -208,4 +208,4 @@ TEST(ConcatRows, ScaleImagesAlone) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -3,7 +3,7 @@
 #include "layers/passes/byte_image.h"
 #include "tests/cuda/chain/chain_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 constexpr const char* kName = "pooled_stem";
@@ -116,4 +116,4 @@ TEST(PooledStem, ReadsBytesAsFloatsInHalves) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -9,7 +9,7 @@
 #include "tests/cuda/chain/random_chain.h"
 #include "tests/cuda/seed.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 namespace {
 
 using test::draw;
@@ -99,4 +99,4 @@ TEST(PooledStemPlan, SaysWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -1,7 +1,7 @@
 // projected_sum on a GPU, as the planner makes it: against the CPU bit for bit in INT8, by norms in fp16.
 #include "tests/cuda/chain/chain_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 constexpr const char* kName = "projected_sum";
@@ -98,4 +98,4 @@ TEST(ProjectedSum, AgreesInHalves) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -1,7 +1,7 @@
 // resident_block on a GPU, as the planner makes it: against the CPU bit for bit in INT8, by norms in fp16.
 #include "tests/cuda/chain/chain_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 using cuda::ConvChainShape;
@@ -67,4 +67,4 @@ TEST(ResidentBlock, RefusesWhatItWouldRoundOtherwise) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -4,7 +4,7 @@
 
 #include "tests/cuda/chain/chain_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 using cuda::ConvChainShape;
@@ -73,4 +73,4 @@ TEST(RowChain, SessionsDoNotWaitForEachOther) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

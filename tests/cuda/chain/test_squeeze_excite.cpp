@@ -6,7 +6,7 @@
 #include "layers/ops/unary.h"
 #include "tests/cuda/chain/chain_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 constexpr const char* kName = "squeeze_excite";
@@ -163,4 +163,4 @@ TEST(SqueezeExcite, LeavesOtherLayersAlone) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

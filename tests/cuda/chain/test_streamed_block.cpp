@@ -1,7 +1,7 @@
 // streamed_block on a GPU, as the planner makes it: against the CPU bit for bit.
 #include "tests/cuda/chain/chain_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 using cuda::ConvChainShape;
@@ -48,4 +48,4 @@ TEST(StreamedBlock, RefusesWhatItWouldRoundOtherwise) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -9,7 +9,7 @@
 #include "layers/ops/conv.h"
 #include "tests/cuda/conformance.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 struct Geometry {
   std::int64_t batch = 1, channels = 8, height = 9, width = 9, outputs = 8, groups = 1;
@@ -96,4 +96,4 @@ inline void expect_refused(const std::optional<std::string>& reason, const std::
   EXPECT_NE(reason->find(part), std::string::npos) << *reason;
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

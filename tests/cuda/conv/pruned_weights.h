@@ -8,7 +8,7 @@
 
 #include "engine/graph/tensor.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 /// weights [outputs, channels, ...] (f32 or i8, row-major) with zeros: every 32 outputs keep all of their blocks of
 /// `block` channels of one tap, about half of them, one block, one weight, or nothing.
@@ -47,4 +47,4 @@ inline std::shared_ptr<const Tensor> pruned_weights(const Tensor& weights, std::
   return std::make_shared<const Tensor>(std::move(result));
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -7,7 +7,7 @@
 #include "tests/cuda/conv/conv_cases.h"
 #include "tests/cuda/conv/pruned_weights.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 /// Calls check(layer, test) for the first and the last variant of the convolution, with pruned weights or not. Outputs
 /// become a multiple of eight. Returns why the candidate refuses it, where it does.
@@ -27,4 +27,4 @@ std::optional<std::string> check_resident(Geometry g, bool pruned, std::mt19937&
   return std::nullopt;
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 /// All tiles that the kernels have: rows x outputs.
 inline const std::set<std::string> kStemTiles = {"4x8",  "8x8",  "4x16", "8x16",
@@ -30,4 +30,4 @@ inline std::array<StemSize, 9> stem_sizes(std::int64_t widest) {
            {9, 8, 130, 8, 3, 1}}};
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -10,7 +10,7 @@
 #include "tests/cuda/conv/conv_cases.h"
 #include "tests/cuda/quantized/qconv_cases.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 const Pool kAverage(PoolAttributes{PoolKind::average, {}, true});
@@ -190,4 +190,4 @@ TEST(ConvAverage, OnlyWhereATileHoldsAnImage) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

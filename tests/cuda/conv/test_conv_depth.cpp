@@ -7,7 +7,7 @@
 #include "tests/cuda/seed.h"
 #include "tests/support/random.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 namespace {
 
 using Integers = std::vector<int>;
@@ -229,4 +229,4 @@ TEST(ConvDepth, FewerStepsCostLess) {
 }
 
 }  // namespace
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

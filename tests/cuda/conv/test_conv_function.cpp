@@ -12,7 +12,7 @@
 #include "tests/cuda/conv/resident_cases.h"
 #include "tests/cuda/conv/stem_cases.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 const std::vector<UnaryAttributes> kFunctions{{UnaryKind::silu},
@@ -285,4 +285,4 @@ TEST(ConvFunction, NotWhereZerosAreLeftOut) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

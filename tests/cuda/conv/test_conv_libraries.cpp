@@ -8,7 +8,7 @@
 #include "tests/cuda/conformance.h"
 #include "tests/cuda/conv/pruned_weights.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 struct Geometry {
@@ -187,4 +187,4 @@ TEST(DISABLED_ConvLibrariesBench, ResNet50) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -13,7 +13,7 @@
 #include "tests/cuda/conv/pruned_weights.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 TEST(ConvImplicitGemm, RandomGeometries) {
@@ -351,4 +351,4 @@ INSTANTIATE_TEST_SUITE_P(Precisions, ConvDirect, ::testing::Values(Precision::fp
                          [](const auto& precision) { return std::string(precision_name(precision.param)); });
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

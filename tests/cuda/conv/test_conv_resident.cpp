@@ -8,7 +8,7 @@
 #include "tests/cuda/conv/conv_cases.h"
 #include "tests/cuda/conv/resident_cases.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 // Walks through rows as the copies lay them out: every place of every kept block, from every position's first pixel, is
@@ -124,4 +124,4 @@ TEST(ConvResident, Refuses) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

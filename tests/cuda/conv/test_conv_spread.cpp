@@ -9,7 +9,7 @@
 #include "tests/cuda/conv/conv_cases.h"
 #include "tests/cuda/seed.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 // Every tap of every position that lies in the image is among the pixels that its tile holds.
@@ -176,4 +176,4 @@ TEST(ConvSpread, Refuses) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -5,7 +5,7 @@
 #include "tests/cuda/conv/conv_cases.h"
 #include "tests/cuda/conv/stem_cases.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 // Every count of channels, both element types and layouts of the image, tiles beyond the edges, one and more groups of
@@ -102,4 +102,4 @@ TEST(ConvStem, Refuses) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -11,7 +11,7 @@
 #include "layers/cuda/conv/stem/plan.h"
 #include "tests/cuda/seed.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 namespace {
 
 ConvShape random_shape(std::mt19937& random) {
@@ -385,4 +385,4 @@ TEST(ConvTile, AveragesPayUnlessTilesStayEmpty) {
 }
 
 }  // namespace
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

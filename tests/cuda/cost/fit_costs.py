@@ -127,7 +127,7 @@ def main() -> int:
 // ({document['machine']}). Do not edit.
 #include "layers/cuda/cost/card_constants.h"
 
-namespace pipit::cuda {{
+namespace pipit::internal::cuda {{
 
 namespace {{
 
@@ -143,7 +143,7 @@ std::span<const KernelConstants> card_constants() {{
   return kH100;
 }}
 
-}}  // namespace pipit::cuda
+}}  // namespace pipit::internal::cuda
 """, encoding="utf-8")
     return 0
 

@@ -15,7 +15,7 @@
 #include "layers/ops/pool.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 // Where only the kind of a number is recorded, one that layers may have.
@@ -152,10 +152,11 @@ void print(const Registry& registry, const Described& described) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test
 
 int main() {
-  pipit::Registry registry;
-  pipit::register_cuda(registry);
-  for (std::string line; std::getline(std::cin, line);) pipit::test::print(registry, pipit::test::read(line));
+  pipit::internal::Registry registry;
+  pipit::internal::register_cuda(registry);
+  for (std::string line; std::getline(std::cin, line);)
+    pipit::internal::test::print(registry, pipit::internal::test::read(line));
 }

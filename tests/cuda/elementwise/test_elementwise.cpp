@@ -4,7 +4,7 @@
 #include "layers/ops/unary.h"
 #include "tests/cuda/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::expect_gpu;
@@ -195,4 +195,4 @@ TEST(GpuElementwise, CastToAndFromHalf) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "tests/cuda/emulation/report.h"
 #include "tests/cuda/emulation/shared_memory.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 namespace {
 
@@ -242,4 +242,4 @@ void set_registers(int count, bool more) {
   ++machine->changes;
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -5,7 +5,7 @@
 
 #include "tests/cuda/emulation/machine.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 /// The mbarrier at the address, whose initialization must come before the running warp in the order of threads.
 Mbarrier& mbarrier_at(std::uint32_t address, const char* what);
@@ -14,4 +14,4 @@ void complete(Mbarrier& m, std::uint32_t bytes);
 /// The running thread has ended: barriers that wait for all threads wait for one less.
 void leave_barriers(Block& b);
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -8,7 +8,7 @@
 #include "layers/cuda/conv/conv_tile.h"
 #include "tests/cuda/emulation/reference.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 /// output_of() in INT8 where it is not requantized.
 inline float real_output_of(const RandomConv& conv, int output, const std::vector<float>& patch,
@@ -59,4 +59,4 @@ std::vector<T> by_input(const RandomConv& conv, const std::vector<T>& weights) {
   return moved;
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

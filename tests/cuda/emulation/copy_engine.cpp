@@ -11,7 +11,7 @@
 #include "tests/cuda/emulation/report.h"
 #include "tests/cuda/emulation/shared_memory.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 namespace {
 
@@ -153,4 +153,4 @@ void st_async(std::uint32_t to, const std::uint32_t* words, int count, std::uint
   begin_copy(std::move(c), bytes);
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -6,7 +6,7 @@
 
 #include "tests/cuda/emulation/machine.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 constexpr std::uint64_t kNothingDue = ~std::uint64_t{0};
 
@@ -23,4 +23,4 @@ void run_first_copy();
 /// Whether it was due and so ran, a part of it.
 bool run_copy_if_due(std::size_t i);
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -8,7 +8,7 @@
 
 #include "tests/cuda/emulation/tensor_map.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 namespace {
 
 int bytes_of(CUtensorMapSwizzle s) {
@@ -97,24 +97,24 @@ cudaError_t find(const char* name, void** function, cudaDriverEntryPointQueryRes
 }
 
 }  // namespace
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation
 
 // Replace the CUDA runtime's.
 #if CUDART_VERSION >= 12050
 extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned,
                                                         unsigned long long,
                                                         cudaDriverEntryPointQueryResult* found) {
-  return pipit::test::emulation::find(name, function, found);
+  return pipit::internal::test::emulation::find(name, function, found);
 }
 #else
 extern "C" cudaError_t cudaGetDriverEntryPoint(const char* name, void** function, unsigned long long,
                                                cudaDriverEntryPointQueryResult* found) {
-  return pipit::test::emulation::find(name, function, found);
+  return pipit::internal::test::emulation::find(name, function, found);
 }
 #endif
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 void check(cudaError_t status, const char* call) {
   if (status != cudaSuccess) throw std::runtime_error(call);
 }
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -19,7 +19,7 @@
 #include "tests/cuda/emulation/intrinsics.h"
 #include "tests/cuda/emulation/ptx_calls.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 struct Launch {
   dim3 grid = 1, block = 1;
@@ -78,4 +78,4 @@ class Global {
   std::size_t count_;
 };
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -36,7 +36,7 @@ pipit_switch_stacks:
 .size pipit_switch_stacks,.-pipit_switch_stacks
 )");
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 Machine* machine = nullptr;
 Thread* running = nullptr;
@@ -325,4 +325,4 @@ void schedule() {
   }
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

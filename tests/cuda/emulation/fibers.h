@@ -5,7 +5,7 @@
 
 #include "tests/cuda/emulation/machine.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 /// Gives the thread a stack on which it runs the kernel.
 void begin_fiber(Thread& thread);
@@ -27,4 +27,4 @@ void wait_for_change();
 using Together = void (*)(void* const* payloads, std::uint32_t mask);
 void meet(int kind, const char* what, std::uint32_t mask, void* payload, Together together);
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -12,7 +12,7 @@
 #include "tests/cuda/emulation/fibers.h"
 #include "tests/cuda/emulation/report.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 namespace {
 
@@ -107,4 +107,4 @@ FaultsAreErrors::~FaultsAreErrors() {
   sigaltstack(&stack_before_, nullptr);
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -5,7 +5,7 @@
 #include <csignal>
 #include <cstddef>
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 /// An error unless all bytes lie in one Global.
 void check_global(const void* p, std::size_t bytes, const char* what);
@@ -23,4 +23,4 @@ class FaultsAreErrors {
   stack_t stack_before_{};
 };
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -34,12 +34,12 @@
 #define __CUDA_ARCH__ 900
 #define __CUDA_ARCH_FEAT_SM90_ALL 1
 
-#define threadIdx (::pipit::test::emulation::coordinates->thread)
-#define blockIdx (::pipit::test::emulation::coordinates->block)
-#define blockDim (::pipit::test::emulation::coordinates->block_extent)
-#define gridDim (::pipit::test::emulation::coordinates->grid_extent)
+#define threadIdx (::pipit::internal::test::emulation::coordinates->thread)
+#define blockIdx (::pipit::internal::test::emulation::coordinates->block)
+#define blockDim (::pipit::internal::test::emulation::coordinates->block_extent)
+#define gridDim (::pipit::internal::test::emulation::coordinates->grid_extent)
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 template <typename T>
 inline T shuffled(unsigned mask, T v, int lane, int width) {
@@ -51,47 +51,47 @@ inline T shuffled(unsigned mask, T v, int lane, int width) {
   return v;
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation
 
 // ---- Warps and blocks ----
 
 template <typename T>
 inline T __shfl_sync(unsigned mask, T v, int lane, int width = 32) {
-  return pipit::test::emulation::shuffled(mask, v, lane, width);
+  return pipit::internal::test::emulation::shuffled(mask, v, lane, width);
 }
 inline int __all_sync(unsigned mask, int p) {
-  return pipit::test::emulation::ballot(mask, p != 0) == mask;
+  return pipit::internal::test::emulation::ballot(mask, p != 0) == mask;
 }
 inline void __syncwarp(unsigned mask = 0xFFFFFFFFU) {
-  pipit::test::emulation::sync_warp(mask);
+  pipit::internal::test::emulation::sync_warp(mask);
 }
 inline void __syncthreads() {
-  pipit::test::emulation::bar_sync(0, -1);
+  pipit::internal::test::emulation::bar_sync(0, -1);
 }
 inline void __nanosleep(unsigned) {
-  pipit::test::emulation::nanosleep();
+  pipit::internal::test::emulation::nanosleep();
 }
 template <typename T>
 inline T __ldcg(const T* from) {
   return *from;
 }
 inline std::size_t __cvta_generic_to_shared(const void* p) {
-  return pipit::test::emulation::shared_address(p);
+  return pipit::internal::test::emulation::shared_address(p);
 }
 
 // ---- Arithmetic; nothing is contracted to FMA (-ffp-contract=off) ----
 
 inline int __float_as_int(float v) {
-  return pipit::test::emulation::as<int>(v);
+  return pipit::internal::test::emulation::as<int>(v);
 }
 inline unsigned __float_as_uint(float v) {
-  return pipit::test::emulation::as<unsigned>(v);
+  return pipit::internal::test::emulation::as<unsigned>(v);
 }
 inline float __int_as_float(int v) {
-  return pipit::test::emulation::as<float>(v);
+  return pipit::internal::test::emulation::as<float>(v);
 }
 inline float __uint_as_float(unsigned v) {
-  return pipit::test::emulation::as<float>(v);
+  return pipit::internal::test::emulation::as<float>(v);
 }
 inline float __fmul_rn(float a, float b) {
   return a * b;

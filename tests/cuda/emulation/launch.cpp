@@ -10,7 +10,7 @@
 #include "tests/cuda/emulation/order.h"
 #include "tests/cuda/emulation/report.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 namespace {
 
@@ -180,4 +180,4 @@ void unknown_ptx(const char* what) {
   fail("PTX that is not emulated: {}", what);
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

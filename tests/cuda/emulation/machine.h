@@ -25,7 +25,7 @@
 
 #include "tests/cuda/emulation/emulation.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 // A block's shared memory begins at kWindow with static variables, for which kStatics bytes are set aside.
 constexpr std::uint32_t kWindow = 0x400;
@@ -269,4 +269,4 @@ inline int registers_of_thread(const Launch& how) {
 /// At the beginning of an emulated instruction: where the kernel calls it.
 #define PIPIT_EMULATES(text) (running->where = __builtin_return_address(0), running->what = (text))
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

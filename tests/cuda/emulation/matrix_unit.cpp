@@ -7,7 +7,7 @@
 #include "engine/graph/half.h"
 #include "tests/cuda/emulation/copy_engine.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 namespace {
 
@@ -190,4 +190,4 @@ bool run_products_if_due(std::size_t i) {
   return true;
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

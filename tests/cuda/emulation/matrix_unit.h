@@ -6,7 +6,7 @@
 
 #include "tests/cuda/emulation/machine.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 constexpr int kProductRows = 64;
 
@@ -39,4 +39,4 @@ void run_first_product();
 /// Whether the i-th of the groups that multiply had a product that was due; those after it may have run as well.
 bool run_products_if_due(std::size_t i);
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -6,7 +6,7 @@
 
 #include "tests/cuda/emulation/report.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 namespace {
 
@@ -139,4 +139,4 @@ void engine_writes(Block& b, std::uint32_t address, std::uint32_t bytes, Mbarrie
   release_to(m.arriving);
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -7,7 +7,7 @@
 
 #include "tests/cuda/emulation/machine.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 /// Copies of "cp.async" are in no thread's past until they have been waited for.
 constexpr std::uint32_t kNotYet = 0xFFFFFFFE;
@@ -38,4 +38,4 @@ void thread_writes(Block& b, std::uint32_t address, std::uint32_t bytes, const v
 void engine_writes(Block& b, std::uint32_t address, std::uint32_t bytes, Mbarrier& m, const char* what,
                    bool sent = false);
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -3,7 +3,7 @@ name of an instruction, and a function that makes its C++ of the operands; None:
 
 import re
 
-NAMESPACE = "::pipit::test::emulation::"
+NAMESPACE = "::pipit::internal::test::emulation::"
 SPECIAL_REGISTERS = {"%%cluster_ctarank": "cluster_rank()"}
 TYPES = {"b16": "std::uint16_t", "u16": "std::uint16_t", "b32": "std::uint32_t", "u32": "std::uint32_t",
          "s32": "std::int32_t", "b64": "std::uint64_t", "u64": "std::uint64_t", "f32": "float", "pred": "bool"}

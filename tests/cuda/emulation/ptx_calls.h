@@ -8,7 +8,7 @@
 #include <cstring>
 #include <type_traits>
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 struct Index {
   unsigned x = 0, y = 0, z = 0;
@@ -131,4 +131,4 @@ void wgmma(int n, float* const* d, const std::uint32_t* const* a, std::uint64_t 
 void wgmma(int n, int* const* d, const std::uint32_t* const* a, std::uint64_t left, std::uint64_t right,
            bool accumulate);
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -17,7 +17,7 @@
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/cuda/seed.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -205,4 +205,4 @@ inline void expect_values(const Global<std::byte>& y, const std::vector<float>& 
   }
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

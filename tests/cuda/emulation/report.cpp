@@ -9,7 +9,7 @@
 #include <set>
 #include <tuple>
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 namespace {
 
@@ -166,4 +166,4 @@ void stop(const std::string& message) {
   throw Error(text);
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

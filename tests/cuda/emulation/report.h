@@ -9,7 +9,7 @@
 
 #include "tests/cuda/emulation/machine.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 /// Ends a run: thrown by whatever finds an error, kept where the thread's fiber began, and thrown on from there.
 class Error : public std::runtime_error {
@@ -35,4 +35,4 @@ std::string place(std::uint32_t address);
 /// What every thread that has not ended waits for, and where; equal lines together.
 std::string states();
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -6,7 +6,7 @@
 #include "tests/cuda/emulation/order.h"
 #include "tests/cuda/emulation/report.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 Block& block_of(std::uint32_t address) {
   Block& own = *running->warp->block;
@@ -185,4 +185,4 @@ void cp_async_wait(int pending) {
   }
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -5,7 +5,7 @@
 
 #include "tests/cuda/emulation/machine.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 /// Whose shared memory the address is in.
 Block& block_of(std::uint32_t address);
@@ -13,4 +13,4 @@ Block& block_of(std::uint32_t address);
 std::byte* checked(Block& b, std::uint32_t address, std::uint32_t bytes, const char* what,
                    std::uint32_t alignment);
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

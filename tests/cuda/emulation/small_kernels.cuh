@@ -7,7 +7,7 @@
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 namespace ptx = cuda::ptx;
 
@@ -176,4 +176,4 @@ __global__ inline void run_unknown() {
   asm volatile("bar.red.popc.u32 %0, 0, %1;\n" ::"r"(1), "r"(2));
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

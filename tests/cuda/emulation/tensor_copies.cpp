@@ -12,7 +12,7 @@
 #include "tests/cuda/emulation/shared_memory.h"
 #include "tests/cuda/emulation/tensor_map.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 namespace {
 
@@ -124,4 +124,4 @@ void copy_tensor(std::uint32_t to, const void* map, std::uint32_t barrier, const
   begin_copy(std::move(c), bytes);
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 constexpr std::uint32_t kIsTensorMap = 0x7E2502A9;
 
@@ -21,4 +21,4 @@ struct TensorMap {
 };
 static_assert(sizeof(TensorMap) <= 128);
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

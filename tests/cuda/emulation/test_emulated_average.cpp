@@ -14,7 +14,7 @@
 #include "layers/cuda/conv/implicit_gemm/kernel.cuh"
 #include "tests/cuda/emulation/conv_reference.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 namespace {
 
 using cuda::AverageResult;
@@ -251,4 +251,4 @@ TEST(EmulatedAverage, AgreesBehindAFunctionOfHalves) {
 }
 
 }  // namespace
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -7,7 +7,7 @@
 #include "layers/cuda/movement/channel_shuffle_kernel.cuh"
 #include "tests/cuda/emulation/reference.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 namespace {
 
 using cuda::ShuffleArgs;
@@ -119,4 +119,4 @@ TEST(EmulatedChannelShuffle, OfOneGroup) {
 }
 
 }  // namespace
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -7,7 +7,7 @@
 #include "layers/cuda/movement/concat_rows_kernel.cuh"
 #include "tests/cuda/emulation/reference.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 namespace {
 
 using cuda::ConcatRowsArgs;
@@ -171,4 +171,4 @@ TEST(EmulatedConcatRows, ScalesHalvesAndFloats) {
 }
 
 }  // namespace
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

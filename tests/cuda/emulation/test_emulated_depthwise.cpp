@@ -7,7 +7,7 @@
 #include "layers/cuda/conv/depthwise/plan.h"
 #include "tests/cuda/emulation/reference.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 namespace {
 
 using cuda::ConvDepthwiseArgs;
@@ -199,4 +199,4 @@ TEST(EmulatedDepthwise, AgreesInHalves) {
 }
 
 }  // namespace
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

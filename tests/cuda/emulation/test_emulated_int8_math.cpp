@@ -8,7 +8,7 @@
 #include "layers/ops/quantization.h"
 #include "tests/cuda/emulation/reference.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 namespace {
 
 template <bool Relu>
@@ -57,4 +57,4 @@ TEST(EmulatedInt8Math, BytesBecomeFloats) {
 }
 
 }  // namespace
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -8,7 +8,7 @@
 #include "layers/cuda/conv/narrow_gemm/kernel.cuh"
 #include "tests/cuda/emulation/conv_reference.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 namespace {
 
 using cuda::NarrowEnd;
@@ -169,4 +169,4 @@ TEST(EmulatedNarrowGemm, ReadsImages) {
 }
 
 }  // namespace
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

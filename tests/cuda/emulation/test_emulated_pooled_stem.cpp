@@ -8,7 +8,7 @@
 #include "layers/cuda/conv/pooled_stem/kernel.cuh"
 #include "tests/cuda/emulation/reference.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 namespace {
 
 constexpr int kRows = 7, kOutputs = 64;
@@ -186,4 +186,4 @@ TEST(EmulatedPooledStem, AgreesInHalves) {
 }
 
 }  // namespace
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -8,7 +8,7 @@
 #include "layers/cuda/conv/tensor_map.h"
 #include "tests/cuda/emulation/reference.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 namespace {
 
 // Sizes of both sources' channels in chunks of 128 bytes, and their strides.
@@ -135,4 +135,4 @@ TEST(EmulatedProjectedSum, AgreesInHalves) {
 }
 
 }  // namespace
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -8,7 +8,7 @@
 #include "layers/cuda/conv/row_chain/kernel.cuh"
 #include "tests/cuda/emulation/reference.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 namespace {
 
 using cuda::ConvChainShape;
@@ -160,4 +160,4 @@ TEST(EmulatedRowChain, ReadsItsInputBeforeNeighboursRowsTakeItsPlace) {
 }
 
 }  // namespace
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -7,7 +7,7 @@
 #include "layers/cuda/pooling/small_windows_kernel.cuh"
 #include "tests/cuda/emulation/reference.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 namespace {
 
 using cuda::AveragedPositions;
@@ -187,4 +187,4 @@ TEST(EmulatedSmallWindows, OfTwoAtStrideTwo) {
 }
 
 }  // namespace
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

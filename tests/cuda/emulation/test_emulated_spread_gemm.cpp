@@ -13,7 +13,7 @@
 #include "layers/cuda/conv/spread_gemm/kernel.cuh"
 #include "tests/cuda/emulation/conv_reference.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 namespace {
 
 using cuda::ConvShape;
@@ -225,4 +225,4 @@ TEST(EmulatedSpreadGemm, ComputesAFunctionOfHalves) {
 }
 
 }  // namespace
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -9,7 +9,7 @@
 #include "layers/cuda/conv/squeeze_excite/kernel.cuh"
 #include "tests/cuda/emulation/reference.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 namespace {
 
 using cuda::SqueezePlan;
@@ -148,4 +148,4 @@ TEST(SqueezeExcitePlan, IsAsWideAsItPays) {
 }
 
 }  // namespace
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -7,7 +7,7 @@
 #include "layers/cuda/conv/tensor_map.h"
 #include "tests/cuda/emulation/reference.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 namespace {
 
 struct Extents {
@@ -76,4 +76,4 @@ TEST(EmulatedStreamedBlock, IsTheSpecification) {
 }
 
 }  // namespace
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -4,7 +4,7 @@
 #include "tests/cuda/emulation/reference.h"
 #include "tests/cuda/emulation/small_kernels.cuh"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 namespace {
 
 using ::testing::HasSubstr;
@@ -218,4 +218,4 @@ TEST(Emulator, SaysWhereAndWithWhichSeed) {
 }
 
 }  // namespace
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -9,7 +9,7 @@
 #include "tests/cuda/emulation/report.h"
 #include "tests/cuda/emulation/shared_memory.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 namespace {
 
@@ -147,4 +147,4 @@ void mma(int (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) 
   meet(kFragmentsOfBytes, "mma.sync", kAllLanes, &lane, multiply_all<int>);
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -11,7 +11,7 @@
 #include "tests/cuda/emulation/report.h"
 #include "tests/cuda/emulation/shared_memory.h"
 
-namespace pipit::test::emulation {
+namespace pipit::internal::test::emulation {
 
 namespace {
 
@@ -211,4 +211,4 @@ void wgmma_wait(int pending) {
   perhaps_fall_behind(64);
 }
 
-}  // namespace pipit::test::emulation
+}  // namespace pipit::internal::test::emulation

@@ -4,13 +4,14 @@
 #include "layers/ops/matmul.h"
 #include "tests/cuda/conformance.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 /// Skips the current test where the library that it is about is missing.
-#define PIPIT_NEEDS_CUBLASLT() \
-  PIPIT_NEEDS_GPU();           \
-  if (const std::string problem = ::pipit::cuda::cublaslt().problem; !problem.empty()) GTEST_SKIP() << problem
+#define PIPIT_NEEDS_CUBLASLT()                                                                   \
+  PIPIT_NEEDS_GPU();                                                                             \
+  if (const std::string problem = ::pipit::internal::cuda::cublaslt().problem; !problem.empty()) \
+  GTEST_SKIP() << problem
 
 constexpr Precision kPrecisions[] = {Precision::fp32, Precision::fp16};
 
@@ -185,4 +186,4 @@ TEST(GpuLibraries, StatusNamesVersionOrReason) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

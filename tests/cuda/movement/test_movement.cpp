@@ -6,7 +6,7 @@
 #include "layers/ops/slicing.h"
 #include "tests/cuda/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::expect_gpu;
@@ -211,4 +211,4 @@ TEST(GpuMovement, Gather) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -2,7 +2,7 @@
 #include "layers/ops/normalize_image.h"
 #include "tests/cuda/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 std::shared_ptr<const Tensor> random_bytes(const Shape& shape, std::mt19937& random) {
@@ -35,4 +35,4 @@ TEST(GpuNormalizeImage, IsTheTable) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -37,8 +37,8 @@
 
 namespace {
 
-pipit::test::MadeUpGpu& gpu() {
-  static pipit::test::MadeUpGpu described;
+pipit::internal::test::MadeUpGpu& gpu() {
+  static pipit::internal::test::MadeUpGpu described;
   return described;
 }
 
@@ -49,13 +49,13 @@ cudaError_t hopper(bool& result) {
 
 }  // namespace
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 void make_up(const MadeUpGpu& described) {
   gpu() = described;
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test
 
 const char* cudaGetErrorString(cudaError_t) {
   return "made up";
@@ -150,7 +150,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) {
   return cudaSuccess;
 }
 
-namespace pipit {
+namespace pipit::internal {
 
 CudaStatus cuda_status() {
   return {.compiled = true, .toolkit = "made up", .devices = {"made up"}, .problem = {}};
@@ -179,9 +179,9 @@ std::unique_ptr<LayerClock> make_cuda_layer_clock(int) {
   return nullptr;
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 const CublasLt& cublaslt() {
   static const CublasLt library;
@@ -377,4 +377,4 @@ void apply_epilogue(void*, DType, std::int64_t, std::int64_t, const Addend&, con
 void simple_gemm(const SimpleGemm&, DType, DType, const void*, const void*, const Addend&, void*,
                  cudaStream_t) {}
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

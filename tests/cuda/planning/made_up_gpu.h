@@ -1,7 +1,7 @@
 // A GPU that planning can ask about and that runs nothing.
 #pragma once
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 struct MadeUpGpu {
   int processors = 132;  ///< an H100's
@@ -11,4 +11,4 @@ struct MadeUpGpu {
 /// What is said of GPU 0 from now on.
 void make_up(const MadeUpGpu& gpu);
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

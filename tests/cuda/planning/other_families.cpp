@@ -2,7 +2,7 @@
 // takes every node.
 #include "layers/cuda/families.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -61,4 +61,4 @@ void register_cuda_unary(Registry& registry) {
   take(registry, {"Unary"});
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

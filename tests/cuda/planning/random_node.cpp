@@ -9,7 +9,7 @@
 #include "layers/ops/qunary.h"
 #include "layers/ops/unary.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 namespace {
 
@@ -225,4 +225,4 @@ std::optional<RandomNode> random_follower(Draw& draw, const RandomNode& node) {
   return next;
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -12,7 +12,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 class Draw {
  public:
@@ -49,4 +49,4 @@ std::optional<RandomNode> random_conv(Draw& draw);
 /// What may follow the node and be computed with it.
 std::optional<RandomNode> random_follower(Draw& draw, const RandomNode& node);
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -18,7 +18,7 @@
 #include "tests/cuda/planning/random_node.h"
 #include "tests/support/seed.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 constexpr int kNetworks = PIPIT_SANITIZED ? 60 : 200, kMaxNetworks = 5000;
@@ -231,4 +231,4 @@ TEST(PlannedNetworks, OfViewsHaveNoStep) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

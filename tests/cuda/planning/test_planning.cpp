@@ -11,7 +11,7 @@
 #include "tests/cuda/planning/random_node.h"
 #include "tests/support/seed.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 constexpr int kNodes = PIPIT_SANITIZED ? 3000 : 8000;
@@ -128,4 +128,4 @@ TEST(Planning, AsksThemOnAGpuBeforeHopper) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

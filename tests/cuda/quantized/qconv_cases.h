@@ -10,7 +10,7 @@
 #include "tests/cuda/conv/pruned_weights.h"
 #include "tests/cuda/quantized/quantized_cases.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 struct ConvCase {
   QConvAttributes attributes;
@@ -99,4 +99,4 @@ inline void expect_conv(const std::string& candidate, const ConvCase& c, Numbers
   }
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -6,7 +6,7 @@
 #include "tests/support/random.h"
 #include "tests/support/window_cases.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 inline constexpr Quantization kI8{0.05F, 0, DType::i8};
 inline constexpr Quantization kU8{0.05F, 128, DType::u8};
@@ -29,4 +29,4 @@ inline GpuCase exact_case(Layout output = kLast) {
   return test;
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -7,7 +7,7 @@
 
 #include "layers/cuda/conv/gemm_problem.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 namespace {
 
 // Weights [2, 3, 1, 1] of a QConv with x's scale 0.5, weights' 0.25 and y's `y_scale`, and perhaps a residual.
@@ -53,4 +53,4 @@ TEST(PairBounds, AreRoundedAndStandTwice) {
 }
 
 }  // namespace
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -10,7 +10,7 @@
 #include "tests/cuda/conformance.h"
 #include "tests/quant/small_resnet.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 // All values that steps write, in their order, on the host.
@@ -156,4 +156,4 @@ TEST(MixedModelOnAGpu, EndsInWhatLayersAreKeptIn) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -12,7 +12,7 @@
 #include "layers/registry.h"
 #include "tests/cuda/quantized/qconv_cases.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 // Why "pipelined_gemm" cannot run here; empty where it can.
@@ -362,4 +362,4 @@ TEST(SmallShapes, Int8) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

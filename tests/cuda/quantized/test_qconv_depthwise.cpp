@@ -1,7 +1,7 @@
 // INT8 depthwise convolutions on the GPU against the CPU's scalar specification, bit for bit.
 #include "tests/cuda/quantized/qconv_cases.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 TEST(QConv, Depthwise) {
@@ -121,4 +121,4 @@ TEST(QConv, DepthwiseQuadsRefuses) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

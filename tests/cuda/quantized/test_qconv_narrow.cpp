@@ -5,7 +5,7 @@
 #include "layers/ops/qconv.h"
 #include "tests/cuda/quantized/qconv_cases.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 ConvCase pointwise(Numbers& numbers, std::int64_t channels, std::int64_t filters) {
@@ -88,4 +88,4 @@ TEST(QConvNarrow, SaysWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -5,7 +5,7 @@
 #include "layers/ops/qconv.h"
 #include "tests/cuda/quantized/qconv_cases.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 // Why "resident_gemm" cannot run here; empty where it can.
@@ -96,4 +96,4 @@ TEST(QConvResident, Refuses) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

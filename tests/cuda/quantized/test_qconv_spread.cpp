@@ -5,7 +5,7 @@
 #include "layers/ops/qconv.h"
 #include "tests/cuda/quantized/qconv_cases.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 // Why "spread_gemm" cannot run here; empty where it can.
@@ -57,4 +57,4 @@ TEST(QConvSpread, LayersOfNetworks) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -4,7 +4,7 @@
 #include "tests/cuda/conv/stem_cases.h"
 #include "tests/cuda/quantized/qconv_cases.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 // Every count of channels, i8 and f32 images in both layouts, tiles beyond the edges, one and more groups of outputs.
@@ -83,4 +83,4 @@ TEST(QConv, StemWindowsAndStrides) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

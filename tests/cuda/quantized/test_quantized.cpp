@@ -7,7 +7,7 @@
 #include "layers/ops/slicing.h"
 #include "tests/cuda/quantized/quantized_cases.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 namespace {
 
 TEST(QElementwise, RandomShapesTypesAndLayouts) {
@@ -198,4 +198,4 @@ TEST(QMovement, BytesAreMovedAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 namespace {
 
 using Probe = RequantizationProbe;
@@ -86,4 +86,4 @@ TEST(RequantizationProbe, BoundsWithoutRoomForATie) {
 }
 
 }  // namespace
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

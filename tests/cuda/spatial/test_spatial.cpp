@@ -9,7 +9,7 @@
 #include "tests/cuda/conformance.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::expect_gpu;
@@ -256,4 +256,4 @@ TEST(GpuResize, NearestAndLinear) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::ThrowsMessage;
@@ -20,4 +20,4 @@ TEST(Error, WritesOutWhatWouldEndIt) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -16,7 +16,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -329,4 +329,4 @@ TEST_F(FileLocks, WhatAnotherUserHasLockedIsNotWaitedFor) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

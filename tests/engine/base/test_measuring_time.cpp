@@ -6,7 +6,7 @@
 
 #include "engine/platform/measured_rate.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 class MeasuringTime : public testing::Test {
@@ -37,4 +37,4 @@ TEST_F(MeasuringTime, ShortOnesHaveTheFewestRounds) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

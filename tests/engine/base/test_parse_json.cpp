@@ -5,7 +5,7 @@
 #include "engine/base/error.h"
 #include "tests/support/linear_time.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using testing::AllOf;
@@ -66,4 +66,4 @@ TEST(ParseJson, TakesLinearTime) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 TEST(Printable, WritesOutWhatIsNoPlainText) {
@@ -25,4 +25,4 @@ TEST(Printable, KeysOfDifferentTextsDiffer) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "engine/base/error.h"
 #include "tests/support/seed.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 TEST(Statistics, QuantileInterpolatesBetweenRanks) {
@@ -102,4 +102,4 @@ TEST(Statistics, RefusesWhatHasNoAnswer) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 // From tables of Student's distribution.
@@ -307,4 +307,4 @@ TEST(TimeRatio, RefusesWhatIsNoTime) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

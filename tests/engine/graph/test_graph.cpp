@@ -4,7 +4,7 @@
 
 #include "tests/support/toy_layers.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::ToyAdd;
@@ -69,4 +69,4 @@ TEST(Graph, CountsUses) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

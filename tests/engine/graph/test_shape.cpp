@@ -4,7 +4,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -53,4 +53,4 @@ TEST(Shape, Broadcasts) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 
 #include "engine/graph/shared_buffer.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 HostBuffer filled(std::size_t bytes, int value) {
@@ -69,4 +69,4 @@ TEST(SharedBuffer, ManyThreadsAtOnce) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

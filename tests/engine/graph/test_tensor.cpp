@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 TEST(TensorDesc, StridesFollowTheLayout) {
@@ -73,4 +73,4 @@ TEST(HostBuffer, IsAlignedAndNeverNull) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "tests/support/seed.h"
 #include "tests/support/toy_layers.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::toy_registry;
@@ -108,4 +108,4 @@ TEST(ArenaMap, HoldsWhatThePlannerReckonedWith) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "engine/runtime/session.h"
 #include "tests/support/toy_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::ToyAdd;
@@ -402,4 +402,4 @@ TEST_F(ChainTest, EverySessionHasAStateOfItsOwnThatStays) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 
 #include "tests/support/toy_layers.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::toy_registry;
@@ -352,4 +352,4 @@ TEST(ExecutionPlan, ReleasesConstantsThatKernelsPacked) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

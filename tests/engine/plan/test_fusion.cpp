@@ -5,7 +5,7 @@
 #include "engine/plan/execution_plan.h"
 #include "tests/support/toy_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::ToyAdd;
@@ -235,4 +235,4 @@ TEST_F(FusionTest, APlanLeavesTheGraphAsItWas) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

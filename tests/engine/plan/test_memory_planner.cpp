@@ -8,7 +8,7 @@
 #include "engine/base/error.h"
 #include "tests/support/seed.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using testing::ElementsAre;
@@ -112,4 +112,4 @@ TEST(MemoryPlanner, RefusesAbsurdSizes) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

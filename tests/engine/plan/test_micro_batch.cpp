@@ -8,7 +8,7 @@
 #include "tests/support/allocation_counter.h"
 #include "tests/support/toy_layers.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::toy_registry;
@@ -189,4 +189,4 @@ TEST(Samples, LiveBytes) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

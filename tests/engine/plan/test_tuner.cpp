@@ -8,7 +8,7 @@
 #include "engine/runtime/session.h"
 #include "tests/support/toy_layers.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::ToyAdd;
@@ -386,4 +386,4 @@ TEST(FillOperand, HasNeitherDenormalsNorZeroDivisors) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

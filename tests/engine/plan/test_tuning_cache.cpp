@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -107,4 +107,4 @@ TEST_F(TuningCacheTest, OnlyRegularFilesAreRead) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

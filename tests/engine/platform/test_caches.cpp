@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -72,4 +72,4 @@ TEST_F(Caches, WithoutFiles) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 MeasuredRate rate(double best) {
@@ -96,4 +96,4 @@ TEST(Products, HaveNames) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <fstream>
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 class CgroupLimit : public testing::Test {
@@ -75,4 +75,4 @@ TEST_F(CgroupLimit, FreeMemoryIsTheLeastOfAllLevels) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

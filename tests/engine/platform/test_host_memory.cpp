@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 TEST(HostMemory, PeakSeesWhatIsGoneAndForgetsItOnRequest) {
@@ -42,4 +42,4 @@ TEST(HostMemory, SomeIsAvailable) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

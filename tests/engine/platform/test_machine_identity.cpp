@@ -7,7 +7,7 @@
 #include "engine/platform/device.h"
 #include "engine/platform/isa.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::HasSubstr;
@@ -22,4 +22,4 @@ TEST(MachineIdentity, NamesWhatTimesDependOn) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

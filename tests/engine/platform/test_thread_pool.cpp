@@ -17,7 +17,7 @@
 #include "engine/base/error.h"
 #include "engine/platform/float_mode.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 TEST(ThreadPool, RunsEveryIndexOnce) {
@@ -196,4 +196,4 @@ TEST(ThreadPool, RefusesAbsurdCounts) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using testing::ElementsAre;
@@ -42,4 +42,4 @@ TEST(MatchLayers, SumsRunByRun) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

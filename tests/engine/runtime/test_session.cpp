@@ -11,7 +11,7 @@
 #include "tests/support/allocation_counter.h"
 #include "tests/support/toy_layers.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::toy_registry;
@@ -342,4 +342,4 @@ TEST(Profiler, WhatIsOutsideOfStepsIsResidual) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

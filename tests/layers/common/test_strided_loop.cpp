@@ -4,7 +4,7 @@
 
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using Loop = StridedLoop<2>;
@@ -87,4 +87,4 @@ TEST(StridedLoop, CollapsingAndCuttingKeepThePoints) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

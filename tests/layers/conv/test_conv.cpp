@@ -6,7 +6,7 @@
 #include "layers/ops/conv.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -527,4 +527,4 @@ TEST(Conv, WorkAndSummary) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

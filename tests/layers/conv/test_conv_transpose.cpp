@@ -11,7 +11,7 @@
 #include "tests/layers/values.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::count_type;
@@ -263,4 +263,4 @@ TEST(ConvTranspose, RefusesWhatMakesNoSense) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

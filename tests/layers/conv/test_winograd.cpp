@@ -9,7 +9,7 @@
 #include "layers/ops/conv.h"
 #include "tests/layers/conv/winograd_case.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::attributes_of;
@@ -248,4 +248,4 @@ TEST(Winograd, OrdinaryWeightsAreFarFromTheLimit) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -12,7 +12,7 @@
 #include "layers/registry.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Random;
@@ -110,4 +110,4 @@ TEST(WinogradCost, KnowsClearCases) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

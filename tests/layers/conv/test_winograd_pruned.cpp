@@ -12,7 +12,7 @@
 #include "tests/layers/conv/winograd_case.h"
 #include "tests/layers/qconv_case.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -339,4 +339,4 @@ TEST(PrunedWinograd, GivesWayWhereDirectSumsLeaveOutMuchMore) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

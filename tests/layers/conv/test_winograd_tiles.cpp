@@ -6,7 +6,7 @@
 #include "layers/cpu/conv/winograd_tiles.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 bool takes(std::int64_t outputs, int point, int m) {
@@ -66,4 +66,4 @@ TEST(WinogradTiles, FewerPointsAtTheBorder) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

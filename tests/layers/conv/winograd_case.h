@@ -13,7 +13,7 @@
 #include "layers/ops/conv.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 using Matrix = std::vector<std::vector<double>>;
 
@@ -186,4 +186,4 @@ inline void check_winograd(const WinogradCase& c, Random& random, int m,
   }
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

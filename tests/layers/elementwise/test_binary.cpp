@@ -8,7 +8,7 @@
 #include "tests/layers/conformance.h"
 #include "tests/layers/values.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -290,4 +290,4 @@ TEST(Where, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

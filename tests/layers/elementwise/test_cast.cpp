@@ -7,7 +7,7 @@
 #include "tests/layers/conformance.h"
 #include "tests/layers/values.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::make;
@@ -66,4 +66,4 @@ TEST(Cast, EveryPairInEveryLayout) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 #include "tests/layers/conformance.h"
 #include "tests/layers/values.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::make;
@@ -75,4 +75,4 @@ TEST(NormalizeImage, IsTheSameInEveryLayout) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

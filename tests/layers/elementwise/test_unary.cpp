@@ -13,7 +13,7 @@
 #include "tests/layers/conformance.h"
 #include "tests/layers/values.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -368,4 +368,4 @@ TEST(Unary, RefusesWhatIsNotDefined) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -17,7 +17,7 @@
 #include "layers/registry.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 struct Builder {
@@ -250,4 +250,4 @@ TEST(FuseEpilogue, NotWhatIsReadTwiceIsAnOutputOrVariesOverPixels) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -14,7 +14,7 @@
 #include "layers/registry.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 // A pointwise convolution, an activation, a depthwise convolution and another activation.
@@ -221,4 +221,4 @@ TEST(FuseProducer, NotEverything) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

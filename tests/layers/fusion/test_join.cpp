@@ -9,7 +9,7 @@
 #include "layers/passes/passes.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::TestGraph;
@@ -129,4 +129,4 @@ TEST(Join, Integers) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 #include "layers/passes/passes.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::TestGraph;
@@ -115,4 +115,4 @@ TEST(Overwrite, NotWhatTheConvolutionReads) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

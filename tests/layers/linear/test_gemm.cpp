@@ -9,7 +9,7 @@
 #include "layers/cpu/linear/gemm.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Random;
@@ -124,4 +124,4 @@ TEST(GemmBlocking, TilesAreOfNearlyEqualSize) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

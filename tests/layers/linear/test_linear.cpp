@@ -6,7 +6,7 @@
 #include "layers/ops/matmul.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -197,4 +197,4 @@ TEST(MatMul, RefusesOperandsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

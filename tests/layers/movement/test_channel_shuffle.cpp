@@ -4,7 +4,7 @@
 #include "tests/layers/conformance.h"
 #include "tests/layers/values.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::ElementsAre;
@@ -97,4 +97,4 @@ TEST(ChannelShuffle, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

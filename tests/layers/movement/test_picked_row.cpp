@@ -7,7 +7,7 @@
 #include "engine/platform/isa.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 struct PickCase {
@@ -83,4 +83,4 @@ TEST(PickedRow, PicksFromMoreWindowsElementByElement) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "tests/layers/conformance.h"
 #include "tests/layers/values.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::iota;
@@ -303,4 +303,4 @@ TEST(ToLayout, IsAViewWhereTheLayoutsCoincide) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "tests/layers/conformance.h"
 #include "tests/layers/values.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::iota;
@@ -201,4 +201,4 @@ TEST(Pad, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

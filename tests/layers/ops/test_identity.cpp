@@ -27,7 +27,7 @@
 #include "layers/ops/weight_only.h"
 #include "layers/registry.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 constexpr Quantization kBytes{0.5F, 3, DType::u8};
@@ -217,4 +217,4 @@ TEST(Identity, TimeDoesNotDependOnScales) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

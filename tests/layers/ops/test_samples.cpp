@@ -16,7 +16,7 @@
 #include "layers/passes/passes.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::TestGraph;
@@ -231,4 +231,4 @@ TEST(Samples, GatherOfSamplesAndByThem) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "layers/ops/window.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Random;
@@ -182,4 +182,4 @@ TEST(Window, ReadShareIsCertain) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

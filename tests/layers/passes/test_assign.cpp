@@ -14,7 +14,7 @@
 #include "tests/layers/values.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::count_type;
@@ -249,4 +249,4 @@ TEST(AssignPrecision, Fp32ChangesNothing) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -11,7 +11,7 @@
 #include "layers/passes/passes.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::count_type;
@@ -224,4 +224,4 @@ TEST(TrimTaps, OfQuantizedConvolutions) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

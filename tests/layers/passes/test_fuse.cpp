@@ -14,7 +14,7 @@
 #include "layers/passes/rewriter.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::count_type;
@@ -385,4 +385,4 @@ TEST(Optimize, AResidualBlockBecomesItsConvolutions) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

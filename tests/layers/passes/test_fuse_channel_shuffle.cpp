@@ -7,7 +7,7 @@
 #include "layers/passes/pipeline.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::count_type;
@@ -163,4 +163,4 @@ TEST(FuseChannelShuffle, OneAfterTheOther) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

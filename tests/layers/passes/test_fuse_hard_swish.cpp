@@ -7,7 +7,7 @@
 #include "layers/passes/rewriter.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::expect_same_outputs;
@@ -117,4 +117,4 @@ TEST(FuseHardSwish, NotForOtherNumbersOrArguments) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

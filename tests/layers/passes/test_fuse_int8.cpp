@@ -17,7 +17,7 @@
 #include "layers/registry.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 constexpr Quantization kQ{0.05F, 0, DType::i8};
@@ -173,4 +173,4 @@ TEST(RaiseQuantize, LeavesWhatOthersRead) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

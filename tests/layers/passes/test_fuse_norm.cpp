@@ -10,7 +10,7 @@
 #include "layers/passes/pipeline.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::count_type;
@@ -354,4 +354,4 @@ TEST(FuseGroupNorm, OneAfterTheOther) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

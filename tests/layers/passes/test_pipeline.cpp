@@ -8,7 +8,7 @@
 #include "layers/ops/unary.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::TestGraph;
@@ -76,4 +76,4 @@ TEST(Pipeline, QuantizesTheFusedGraphAndKeepsWhatTheTargetSays) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "layers/passes/pipeline.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::count_type;
@@ -69,4 +69,4 @@ TEST(PoolMeans, WherePoolsAreNoWorse) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -12,7 +12,7 @@
 #include "layers/passes/rewriter.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::count_type;
@@ -165,4 +165,4 @@ TEST(SinkTransposes, NotWhereItWouldBeMadeTwiceForNothing) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

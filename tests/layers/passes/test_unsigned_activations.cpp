@@ -16,7 +16,7 @@
 #include "layers/passes/passes.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 // A value and what its integers mean.
@@ -198,4 +198,4 @@ TEST(UnsignedActivations, LeaveAloneWhatNoConvolutionReads) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -13,7 +13,7 @@
 #include "layers/passes/pipeline.h"
 #include "tests/support/test_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::count_type;
@@ -258,4 +258,4 @@ TEST(WidenChannels, ForAGpuOnly) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

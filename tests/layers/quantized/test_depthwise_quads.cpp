@@ -4,7 +4,7 @@
 #include "layers/cpu/quantized/depthwise_quads.h"
 #include "tests/layers/qconv_case.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -126,4 +126,4 @@ TEST(QConv, SmallGroupsOfBytes) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "tests/layers/conformance.h"
 #include "tests/support/window_cases.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -211,4 +211,4 @@ TEST(DynamicQConv, RefusesWhatHasNoMeaning) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

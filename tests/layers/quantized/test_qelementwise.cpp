@@ -11,7 +11,7 @@
 #include "layers/ops/qunary.h"
 #include "tests/layers/quantized_operands.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::expect_conformance;
@@ -166,4 +166,4 @@ TEST(Pool, MaximumOfBytes) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

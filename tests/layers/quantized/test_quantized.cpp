@@ -9,7 +9,7 @@
 #include "tests/layers/qconv_case.h"
 #include "tests/support/window_cases.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -377,4 +377,4 @@ TEST(Quantized, RefusesWhatHasNoMeaning) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

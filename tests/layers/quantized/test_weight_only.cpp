@@ -8,7 +8,7 @@
 #include "layers/ops/gemm.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -205,4 +205,4 @@ TEST(WeightOnly, RefusesWhatHasNoMeaning) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

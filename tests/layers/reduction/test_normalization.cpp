@@ -6,7 +6,7 @@
 #include "layers/ops/normalization.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -210,4 +210,4 @@ TEST(Normalization, RefusesOperandsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

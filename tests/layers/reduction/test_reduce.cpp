@@ -7,7 +7,7 @@
 #include "tests/layers/conformance.h"
 #include "tests/layers/values.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -210,4 +210,4 @@ TEST(ArgMax, RefusesEmptyAndBool) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -6,7 +6,7 @@
 #include "layers/ops/softmax.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -128,4 +128,4 @@ TEST(Softmax, FlatteningSeveralDimensionsNeedsRowMajor) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

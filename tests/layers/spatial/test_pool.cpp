@@ -7,7 +7,7 @@
 #include "layers/ops/pool.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -261,4 +261,4 @@ TEST(Pool, RefusesWhatHasNoMeaning) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

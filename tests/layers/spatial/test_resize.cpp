@@ -8,7 +8,7 @@
 #include "layers/ops/resize.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -213,4 +213,4 @@ TEST(Resize, RefusesHostileNumbers) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

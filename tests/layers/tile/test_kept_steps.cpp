@@ -5,7 +5,7 @@
 
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Random;
@@ -74,4 +74,4 @@ TEST(KeptSteps, FewBytesAreNotForAmx) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -17,7 +17,7 @@
 #include "tests/layers/conformance.h"
 #include "tests/support/window_cases.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -296,4 +296,4 @@ TEST(PickedSteps, ManyWeightsAreNotPicked) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -17,7 +17,7 @@
 #include "tests/layers/quantized_operands.h"
 #include "tests/support/window_cases.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Conformance;
@@ -375,4 +375,4 @@ TEST(PrunedTile, NothingIsLeftOfALayer) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -14,7 +14,7 @@
 #include "layers/ops/quantization.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Random;
@@ -406,4 +406,4 @@ TEST(TileStrips, CoverEveryPixelWithStripsOfOneSize) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "layers/cpu/tile/tile_pack.h"
 #include "tests/layers/conformance.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Random;
@@ -347,4 +347,4 @@ TEST(TileF16, AnInfinityStaysInItsPixel) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

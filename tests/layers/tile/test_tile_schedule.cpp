@@ -13,7 +13,7 @@
 #include "layers/cpu/tile/tile_loop.h"
 #include "tests/support/seed.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 struct Cut {
@@ -300,4 +300,4 @@ TEST(TileLoop, WritesAPanelWhereItIsTold) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 
 #include "tests/support/seed.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 // Quotients at and beside the middle between two integers, where a wrong bit is another integer, beyond the bounds, at
@@ -44,4 +44,4 @@ TEST(QuantizeSpan, RoundsTheQuotientAsTheSpecificationDoes) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "layers/cpu/vector/vector_math.h"
 #include "tests/support/seed.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 // A product and a sum that an FMA would round once, a division, a root, a comparison, an exponential function.
@@ -68,4 +68,4 @@ TEST(Simd, TheTwinIsForAvx512) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 /// A file, and its pixels as Pillow's convert('RGB') gives them, in hexadecimal.
 struct Sample {
@@ -497,4 +497,4 @@ inline constexpr Sample kSamples[] = {
 };
 // clang-format on
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -14,7 +14,7 @@
 #include "engine/base/error.h"
 #include "models/image/image.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 inline Image random_image(int height, int width) {
   Image image = make_image({height, width}, "test");
@@ -97,4 +97,4 @@ std::string error_of(Call call) {
   return {};
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -69,7 +69,7 @@ def lines(values, form):
 
 def write_resizes():
     out = ["// Made by make_resize_expectations.py; do not edit.", "#pragma once", "", "#include <cstdint>",
-           "#include <vector>", "", "namespace pipit::test {", "", "struct SmallResize {",
+           "#include <vector>", "", "namespace pipit::internal::test {", "", "struct SmallResize {",
            "  const char* source;", "  int from_height, from_width, to_height, to_width;", "  const char* interpolation;",
            "  std::vector<std::uint8_t> pixels;", "};", "", "struct LargeResize {", "  const char* source;",
            "  int from_height, from_width, to_height, to_width;", "  const char* interpolation;",
@@ -85,7 +85,7 @@ def write_resizes():
             for name in RESAMPLE:
                 value = fnv1a(resize(make(fh, fw), th, tw, name).tobytes())
                 out.append(f'    {{"{source}", {fh}, {fw}, {th}, {tw}, "{name}", {value:#x}u}},')
-    out += ["};", "// clang-format on", "", "}  // namespace pipit::test", ""]
+    out += ["};", "// clang-format on", "", "}  // namespace pipit::internal::test", ""]
     (HERE / "resize_expectations.h").write_text("\n".join(out))
 
 
@@ -195,7 +195,7 @@ def orientation(value):
 
 def write_samples():
     out = ["// Made by make_resize_expectations.py; do not edit.", "#pragma once", "", "#include <string_view>", "",
-           "namespace pipit::test {", "", "/// A file, and its pixels as Pillow's convert('RGB') gives them, in hexadecimal.",
+           "namespace pipit::internal::test {", "", "/// A file, and its pixels as Pillow's convert('RGB') gives them, in hexadecimal.",
            "struct Sample {", "  std::string_view name;", "  int height, width;", "  int tolerance;  ///< of stb_image; the libraries are exact",
            "  std::string_view file;", "  std::string_view pixels;", "};", "", "// clang-format off",
            "inline constexpr Sample kSamples[] = {"]
@@ -209,7 +209,7 @@ def write_samples():
         pixels = np.asarray(picture.convert("RGB"))
         out.append(f'    {{"{name}", {pixels.shape[0]}, {pixels.shape[1]}, {tolerance},\n     {text(data)},\n     '
                    f'{text(pixels.tobytes())}}},')
-    out += ["};", "// clang-format on", "", "}  // namespace pipit::test", ""]
+    out += ["};", "// clang-format on", "", "}  // namespace pipit::internal::test", ""]
     (HERE / "image_samples.h").write_text("\n".join(out))
 
 

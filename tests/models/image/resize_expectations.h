@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 struct SmallResize {
   const char* source;
@@ -196,4 +196,4 @@ inline const std::vector<LargeResize> kLargeResizes = {
 };
 // clang-format on
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

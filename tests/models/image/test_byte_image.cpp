@@ -10,7 +10,7 @@
 #include "models/image/preprocess.h"
 #include "tests/models/image/image_test_util.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 std::vector<Preprocess> ways() {
@@ -70,4 +70,4 @@ TEST(ByteImage, OtherSizesAreRefused) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "tests/models/image/image_samples.h"
 #include "tests/models/image/image_test_util.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::AllOf;
@@ -394,4 +394,4 @@ TEST(DecodeBmp, BadHeadersAreErrors) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

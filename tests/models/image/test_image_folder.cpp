@@ -6,7 +6,7 @@
 #include "models/image/folder.h"
 #include "tests/models/image/image_test_util.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -280,4 +280,4 @@ TEST_F(ImageFolder, AnAmbiguousFolderIsAnError) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

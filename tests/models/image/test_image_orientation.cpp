@@ -7,7 +7,7 @@
 #include "tests/models/image/image_samples.h"
 #include "tests/models/image/image_test_util.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
@@ -139,4 +139,4 @@ TEST(Orientation, DecodingTellsItAndLeavesPixelsAsStored) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "models/image/preprocess.h"
 #include "tests/models/image/image_test_util.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::AllOf;
@@ -345,4 +345,4 @@ TEST(PreprocessJson, NamesTheKeyThatIsWrong) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

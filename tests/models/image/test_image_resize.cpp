@@ -4,7 +4,7 @@
 #include "tests/models/image/image_test_util.h"
 #include "tests/models/image/resize_expectations.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using ::testing::HasSubstr;
@@ -148,4 +148,4 @@ TEST(CenterCrop, KeepsAllChannels) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

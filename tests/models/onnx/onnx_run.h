@@ -6,7 +6,7 @@
 #include "layers/evaluate.h"
 #include "tests/models/onnx/onnx_writer.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 using TensorPtr = std::shared_ptr<const Tensor>;
 
@@ -89,4 +89,4 @@ inline TensorPtr iota(const Shape& shape) {
   return tensor(shape, values);
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -11,7 +11,7 @@
 #include "models/onnx/read/reader.h"
 #include "onnx.pb.h"
 
-namespace pipit::test {
+namespace pipit::internal::test {
 
 // Attributes that are integers.
 inline constexpr std::int64_t kZero = 0;
@@ -151,4 +151,4 @@ inline OnnxWriter one_node(std::int64_t opset, const std::string& op, const Name
   return model;
 }
 
-}  // namespace pipit::test
+}  // namespace pipit::internal::test

@@ -5,7 +5,7 @@
 
 #include "tests/models/onnx/onnx_run.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Dims;
@@ -240,4 +240,4 @@ TEST(OnnxElementwise, LogicAndWhere) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

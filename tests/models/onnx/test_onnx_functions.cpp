@@ -3,7 +3,7 @@
 
 #include "tests/models/onnx/onnx_writer.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::OnnxWriter;
@@ -136,4 +136,4 @@ TEST(OnnxFunctions, CannotGrowWithoutBound) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -14,7 +14,7 @@
 #include "tests/models/onnx/onnx_writer.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -119,4 +119,4 @@ TEST(OnnxGrowth, ModelsThatStrangersBring) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

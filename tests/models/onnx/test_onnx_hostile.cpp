@@ -12,7 +12,7 @@
 #include "tests/support/linear_time.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -237,4 +237,4 @@ TEST(OnnxHostile, FilesThatAreNotModels) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,7 +3,7 @@
 
 #include "tests/models/onnx/onnx_writer.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Dims;
@@ -401,4 +401,4 @@ TEST(OnnxImport, FoldingIsBounded) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -10,7 +10,7 @@
 #include "tests/models/onnx/onnx_run.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::OnnxWriter;
@@ -91,4 +91,4 @@ TEST(OnnxInt8Functions, StayAsTheyAreWhereSomethingElseReadsThem) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "layers/ops/pool.h"
 #include "tests/models/onnx/onnx_run.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Dims;
@@ -365,4 +365,4 @@ TEST(OnnxNormalization, SoftmaxChangedInOpset13) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

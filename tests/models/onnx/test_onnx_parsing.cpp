@@ -7,7 +7,7 @@
 #include "models/onnx/parsed_model.h"
 #include "tests/models/onnx/onnx_writer.h"
 
-namespace pipit::onnx {
+namespace pipit::internal::onnx {
 namespace {
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -111,4 +111,4 @@ TEST(OnnxParsing, AFileThatShrinksMeanwhileIsAnError) {
 }
 
 }  // namespace
-}  // namespace pipit::onnx
+}  // namespace pipit::internal::onnx

@@ -11,7 +11,7 @@
 #include "tests/models/onnx/onnx_run.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Dims;
@@ -393,4 +393,4 @@ TEST_F(Qdq, QLinearOperatorsBecomeTheSameLayers) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 #include "layers/ops/quantize_axis.h"
 #include "tests/models/onnx/onnx_run.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Dims;
@@ -302,4 +302,4 @@ TEST(OnnxQuantized, OnnxRuntimesFusedConv) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -5,7 +5,7 @@
 
 #include "tests/models/onnx/onnx_run.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Dims;
@@ -277,4 +277,4 @@ TEST(OnnxDropout, IsTheIdentityAtInference) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -8,7 +8,7 @@
 #include "tests/models/onnx/onnx_run.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Dims;
@@ -179,4 +179,4 @@ TEST(OnnxScales, BiasesThatAreComputedStayInFloatingPoint) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -3,7 +3,7 @@
 
 #include "tests/models/onnx/onnx_run.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Dims;
@@ -202,4 +202,4 @@ TEST(OnnxShapes, DepthAndSpace) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -7,7 +7,7 @@
 
 #include "tests/models/onnx/onnx_writer.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -284,4 +284,4 @@ TEST(OnnxTensor, ReadsTensorFiles) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

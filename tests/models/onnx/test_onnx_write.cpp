@@ -10,7 +10,7 @@
 #include "tests/models/onnx/onnx_run.h"
 #include "tests/support/run_graph.h"
 
-namespace pipit {
+namespace pipit::internal {
 namespace {
 
 using test::Dims;
@@ -413,4 +413,4 @@ TEST(OnnxWrite, Int8LayersComeBackAsTheyWere) {
 }
 
 }  // namespace
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -11,7 +11,7 @@
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -110,4 +110,4 @@ void register_cuda_basic_block(Registry& registry) {
   cuda::register_chain<BasicBlock>(registry, "basic_block", takes_chain, chain_pays);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

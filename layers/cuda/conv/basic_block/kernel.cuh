@@ -15,7 +15,7 @@
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace basic_block {
 
@@ -223,4 +223,4 @@ __global__ void __launch_bounds__(BlockTraits<Sum>::kThreads, 1)
 #endif
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

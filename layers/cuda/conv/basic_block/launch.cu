@@ -2,7 +2,7 @@
 #include "layers/cuda/conv/basic_block/kernel.cuh"
 #include "layers/cuda/device/launch.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -30,4 +30,4 @@ cudaError_t launch_basic_block(const BasicBlockArgs& args, cudaStream_t stream) 
   return launch_kernel(function_of(args.plan), shape, stream, args);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -1,6 +1,6 @@
 #include "layers/cuda/conv/basic_block/plan.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 bool is_basic_block(const ConvChainShape& shape) {
   if (shape.inputs.size() != 1 || shape.convs.size() != 2) return false;
@@ -40,4 +40,4 @@ std::variant<BasicBlockPlan, std::string> plan_basic_block(const ConvChainShape&
   return plan;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -25,7 +25,7 @@
 #include "layers/cuda/conv/resident_block/plan.h"
 #include "layers/cuda/epilogue/functions.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline constexpr int kBasicWeightUnits = 2 * kBlockTaps;
 /// Barriers that tiles of x take turns at, and iterations that have read theirs. In iteration i a group waits for x i
@@ -80,4 +80,4 @@ cudaError_t prepare_basic_block(const BasicBlockPlan& plan);
 /// After prepare_basic_block: launches only.
 cudaError_t launch_basic_block(const BasicBlockArgs& args, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

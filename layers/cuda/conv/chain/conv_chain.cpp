@@ -11,7 +11,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -208,4 +208,4 @@ bool is_pruned(const NodeSpec& spec) {
   return kept_share(spec, shape) < kFewBlocks;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

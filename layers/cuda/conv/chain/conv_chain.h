@@ -16,7 +16,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 bool is_int8_conv(const NodeSpec& spec);
 /// The attributes of a Conv or QConv.
@@ -90,4 +90,4 @@ void register_chain(Registry& registry, const std::string& name,
 /// Whether "implicit_gemm" would leave out much of what is multiplied.
 bool is_pruned(const NodeSpec& spec);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

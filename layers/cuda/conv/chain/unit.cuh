@@ -11,7 +11,7 @@
 #include "layers/cuda/device/warpgroup_mma.cuh"
 #include "layers/cuda/epilogue/int8_math.cuh"
 
-namespace pipit::cuda::units {
+namespace pipit::internal::cuda::units {
 
 /// Matrices in shared memory of rows of RowBytes, 16-byte chunks swizzled within 8 or 4 rows (PTX ISA, "Matrix
 /// descriptor").
@@ -29,9 +29,9 @@ __device__ __forceinline__ std::uint32_t swizzled(std::uint32_t address) {
   return address ^ (address >> (RowBytes == 256 ? 4 : 3) & (RowBytes == 64 ? 0x30U : 0x70U));
 }
 
-}  // namespace pipit::cuda::units
+}  // namespace pipit::internal::cuda::units
 
-namespace pipit::cuda::units {
+namespace pipit::internal::cuda::units {
 
 // From sums to outputs of a unit: a lane has 16 sums of each of two rows. fp16 as in gemm_epilogue.cuh,
 // INT8 as layers/ops/quantization.h specifies it, every operation rounded to f32.
@@ -200,4 +200,4 @@ __device__ __forceinline__ void write_rows(std::byte* y, const RowPlaces& places
   }
 }
 
-}  // namespace pipit::cuda::units
+}  // namespace pipit::internal::cuda::units

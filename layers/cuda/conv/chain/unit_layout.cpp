@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 int unit_output(bool stored, int element_bytes, int column) {
   const int lane = column / 2 % 4, index = column / 8 * 2 + column % 2;
@@ -39,4 +39,4 @@ void pack_unit_constants(const std::byte* values, bool stored, int element_bytes
   }
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

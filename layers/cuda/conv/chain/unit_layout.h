@@ -7,7 +7,7 @@
 
 #include "layers/cuda/conv/conv_tile.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// A convolution of a chain: 1x1, or 3x3 with one pixel of padding all around, stride 1. Values: what the chain reads
 /// comes first, then what its convolutions compute in their order.
@@ -59,4 +59,4 @@ void pack_unit(const std::byte* weights, int in_c, int taps, int tap, int first_
 /// 64 values of 4 bytes in the order in which lanes read them: 16 bytes of four lanes are neighbours.
 void pack_unit_constants(const std::byte* values, bool stored, int element_bytes, std::byte* to);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

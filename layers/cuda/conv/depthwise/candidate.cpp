@@ -15,7 +15,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -66,9 +66,9 @@ DepthwiseGeometry depthwise_geometry(const NodeSpec& spec, const Window& window)
   return g;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda
 
-namespace pipit {
+namespace pipit::internal {
 
 // Candidate "depthwise_quads" of Conv: the depthwise convolutions of networks in fp16.
 
@@ -255,4 +255,4 @@ void register_cuda_qconv_depthwise_quads(Registry& registry) {
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -2,7 +2,7 @@
 #include "layers/cuda/conv/depthwise/kernel.cuh"
 #include "layers/cuda/device/launch.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -59,4 +59,4 @@ cudaError_t launch_conv_depthwise_quads(const ConvDepthwiseArgs& args, bool over
                        {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, overlap}, stream, args);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -16,7 +16,7 @@
 #include "layers/cuda/epilogue/half_function.cuh"
 #include "layers/cuda/epilogue/int8_math.cuh"
 
-namespace pipit::cuda::depthwise {
+namespace pipit::internal::cuda::depthwise {
 
 inline constexpr int kThreads = 128;  // of a block
 
@@ -96,9 +96,9 @@ cudaError_t choose(DepthwiseGeometry& g, const Instances& instances, const Kerne
   return cudaSuccess;
 }
 
-}  // namespace pipit::cuda::depthwise
+}  // namespace pipit::internal::cuda::depthwise
 
-namespace pipit::cuda::depthwise {
+namespace pipit::internal::cuda::depthwise {
 
 // The kernel of depthwise convolutions of halves. A thread computes a few neighbouring channels of some neighbouring
 // columns and slides down the rows: every row of x that it reads is added to all rows of y that it belongs to, whose
@@ -244,9 +244,9 @@ __global__ void __launch_bounds__(kThreads, Blocks)
   }
 }
 
-}  // namespace pipit::cuda::depthwise
+}  // namespace pipit::internal::cuda::depthwise
 
-namespace pipit::cuda::depthwise {
+namespace pipit::internal::cuda::depthwise {
 
 // The kernel of INT8 depthwise convolutions. A thread computes four neighbouring channels of some neighbouring columns
 // and slides down the rows: of every column and channel it keeps the last four rows as the bytes of one register, so
@@ -450,4 +450,4 @@ __global__ void __launch_bounds__(kThreads, Blocks)
   }
 }
 
-}  // namespace pipit::cuda::depthwise
+}  // namespace pipit::internal::cuda::depthwise

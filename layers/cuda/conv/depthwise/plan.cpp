@@ -1,6 +1,6 @@
 #include "layers/cuda/conv/depthwise/plan.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 std::vector<std::int32_t> pack_depthwise(std::span<const std::int8_t> from, std::size_t channels,
                                          int window) {
@@ -29,4 +29,4 @@ std::vector<std::int32_t> pack_depthwise(std::span<const std::int8_t> from, std:
   return packed;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -11,7 +11,7 @@
 #include "layers/cuda/device/quantized_types.h"
 #include "layers/cuda/epilogue/functions.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// A depthwise convolution of two dimensions, window 3x3, 5x5 or 7x7, the same stride of 1 or 2 along both, dilation 1,
 /// any padding; x and y are [batch, h, w, channels].
@@ -81,4 +81,4 @@ cudaError_t launch_qconv_depthwise_quads(const QDepthwiseArgs& args, bool overla
 /// Weights [channels, 1, window, window] as QDepthwiseArgs has them.
 std::vector<std::int32_t> pack_depthwise(std::span<const std::int8_t> from, std::size_t channels, int window);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -5,7 +5,7 @@
 #include "layers/cuda/conv/depthwise/plan.h"
 #include "layers/ops/conv.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Why kernels whose threads slide down rows do not compute the node: element types are left to the caller.
 Refusal refuse_sliding_depthwise(const NodeSpec& spec, const ConvAttributes& attributes);
@@ -13,4 +13,4 @@ Refusal refuse_sliding_depthwise(const NodeSpec& spec, const ConvAttributes& att
 /// The geometry without what a thread computes.
 DepthwiseGeometry depthwise_geometry(const NodeSpec& spec, const Window& window);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

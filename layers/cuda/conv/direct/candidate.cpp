@@ -14,7 +14,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 Refusal refuse_wide_window(const NodeSpec& spec, const Window& window) {
   // Coordinates are 32-bit and one launch has less than 2^31 blocks of 128 threads.
@@ -66,9 +66,9 @@ DirectConvArgs direct_conv_geometry(const NodeSpec& spec, const ConvAttributes& 
   return a;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda
 
-namespace pipit {
+namespace pipit::internal {
 
 // Candidates "depthwise" and "direct": convolutions in fp32 arithmetic, stored as f32 or f16.
 
@@ -382,4 +382,4 @@ void register_cuda_qconv_direct(Registry& registry) {
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

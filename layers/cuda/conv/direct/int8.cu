@@ -2,7 +2,7 @@
 #include "layers/cuda/conv/direct/launch.h"
 #include "layers/cuda/device/quantized.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -214,4 +214,4 @@ cudaError_t launch_qconv_depthwise(const QDirectConvArgs& args, cudaStream_t str
   return cudaGetLastError();
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

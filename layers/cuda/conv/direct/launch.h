@@ -8,7 +8,7 @@
 
 #include "layers/cuda/device/quantized_types.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Element strides of an image tensor [batch, channels, d, h, w].
 struct ImageStrides {
@@ -66,4 +66,4 @@ cudaError_t launch_qconv_direct(const QDirectConvArgs& args, bool wide, cudaStre
 /// group_in = group_out = 1; all channel strides are 1, the layouts [.., channels].
 cudaError_t launch_qconv_depthwise(const QDirectConvArgs& args, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

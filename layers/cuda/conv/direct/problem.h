@@ -5,7 +5,7 @@
 #include "layers/cuda/conv/direct/launch.h"
 #include "layers/ops/conv.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Refuses outputs and windows that do not fit 32-bit coordinates or one launch.
 Refusal refuse_wide_window(const NodeSpec& spec, const Window& window);
@@ -16,4 +16,4 @@ DirectConvArgs direct_conv_geometry(const NodeSpec& spec, const ConvAttributes& 
 /// Strides of a desc whose layouts coincide may differ; the kernels want channel stride 1.
 ImageStrides channels_last_strides(TensorDesc desc);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

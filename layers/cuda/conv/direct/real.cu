@@ -3,7 +3,7 @@
 
 #include "layers/cuda/conv/direct/launch.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -226,4 +226,4 @@ cudaError_t launch_conv_depthwise(const DirectConvArgs& args, bool half, cudaStr
   return cudaGetLastError();
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -4,7 +4,7 @@
 #include "layers/cuda/conv/implicit_gemm/average.cuh"
 #include "layers/cuda/conv/implicit_gemm/instance.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -32,4 +32,4 @@ const ConvGemmInstance* average_instance(const ConvTile& tile, bool int8, bool u
   return nullptr;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

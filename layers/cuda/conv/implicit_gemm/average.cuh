@@ -13,7 +13,7 @@
 #include "layers/cuda/conv/gemm_tile.cuh"
 #include "layers/cuda/epilogue/average.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Neighbouring channels of a residual, as they lie in memory.
 template <typename T, int Count>
@@ -304,4 +304,4 @@ struct ConvGemmAverage {
   }
 };
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

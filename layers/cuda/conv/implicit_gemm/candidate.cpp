@@ -8,7 +8,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -271,4 +271,4 @@ void register_cuda_qconv_implicit_gemm(Registry& registry) {
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

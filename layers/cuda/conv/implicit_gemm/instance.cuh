@@ -6,7 +6,7 @@
 #include "layers/cuda/conv/implicit_gemm/kernel.cuh"
 #include "layers/cuda/device/launch.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// One compiled instance of the kernel.
 struct ConvGemmInstance {
@@ -69,4 +69,4 @@ inline cudaError_t launch_instance(const ConvGemmInstance* instance, const ConvG
   return launch_kernel(instance->function, shape, stream, args);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

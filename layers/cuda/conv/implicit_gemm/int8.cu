@@ -4,7 +4,7 @@
 #include "layers/cuda/conv/gemm_epilogue.cuh"
 #include "layers/cuda/conv/implicit_gemm/instance.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -71,4 +71,4 @@ cudaError_t launch_pad_bytes(const PadBytesArgs& args, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -4,7 +4,7 @@
 #include "layers/cuda/conv/gemm_epilogue.cuh"
 #include "layers/cuda/conv/implicit_gemm/instance.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -33,4 +33,4 @@ const ConvGemmInstance* unstored_instance(const ConvTile& tile, const ConvGemmAr
                                : find_instance<BytesEpilogue>(tile, listed);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

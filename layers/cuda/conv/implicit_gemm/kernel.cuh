@@ -11,7 +11,7 @@
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Listed: only blocks of k that have weights (ConvGemmArgs::blocks): a kernel of its own, since one that could also
 /// walk through all of them would make every launch slower. Epilogue: HalfEpilogue, Int8Epilogue, or of averages
@@ -118,4 +118,4 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
   }
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -17,7 +17,7 @@
 #include "layers/cuda/libraries/lt_gemm.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 #if PIPIT_HAVE_CUDNN
 
@@ -470,4 +470,4 @@ void register_cuda_qconv_cudnn(Registry& registry) {
   registry.add(QConv::kType, DeviceKind::cuda, std::move(made));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

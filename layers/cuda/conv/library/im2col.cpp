@@ -10,7 +10,7 @@
 #include "layers/cuda/libraries/lt_gemm.h"
 #include "layers/ops/inference_checks.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -285,4 +285,4 @@ void register_cuda_conv_im2col(Registry& registry) {
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -153,4 +153,4 @@ void Im2col::run(const void* input, std::int64_t images, void* patches, cudaStre
   }
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

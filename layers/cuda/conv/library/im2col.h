@@ -10,7 +10,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/ops/window.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// patches [positions, groups, row]: row `p` holds for each group the taps of output position p, per tap the group's
 /// channels, 0 where a tap lies in the padding, and zeros up to `row` elements. Of these only what `kept` names.
@@ -48,4 +48,4 @@ class Im2col {
   DeviceBuffer table_;
 };
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -14,7 +14,7 @@
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/ops/conv.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Refuses weights or bias computed at run time, outputs that are not channels_last, empty tensors.
 inline Refusal refuse_library_operands(const NodeSpec& spec) {
@@ -95,4 +95,4 @@ std::vector<T> filters_by_tap(const Tensor& weights, std::int64_t row) {
   return packed;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

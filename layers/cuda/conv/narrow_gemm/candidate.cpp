@@ -14,7 +14,7 @@
 #include "layers/cuda/families.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -201,4 +201,4 @@ void register_cuda_qconv_narrow(Registry& registry) {
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

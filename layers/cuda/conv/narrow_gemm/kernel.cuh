@@ -8,7 +8,7 @@
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/epilogue/int8_math.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// What happens to the sums: nothing, a table of y's bytes, a residual.
 enum class NarrowEnd : std::uint8_t { bytes, looked_up, added };
@@ -289,4 +289,4 @@ __global__ void __launch_bounds__(kNarrowThreads, 2) narrow_gemm(const __grid_co
   }
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -4,7 +4,7 @@
 #include "layers/cuda/conv/narrow_gemm/kernel.cuh"
 #include "layers/cuda/device/launch.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -53,4 +53,4 @@ cudaError_t launch_narrow_gemm(const NarrowArgs& args, int blocks, bool overlap,
                        stream, args);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

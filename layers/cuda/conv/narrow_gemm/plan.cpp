@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 int NarrowShape::pairs() const {
   int count = 0;
@@ -63,4 +63,4 @@ std::vector<std::byte> pack_narrow(const NarrowShape& shape, std::span<const std
   return packed;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

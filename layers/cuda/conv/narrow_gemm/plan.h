@@ -17,7 +17,7 @@
 #include "layers/cuda/conv/conv_tile.h"
 #include "layers/cuda/epilogue/functions.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline constexpr int kNarrowStepBytes = 32;       ///< of k, in a product
 inline constexpr int kNarrowMaxChannels = 192;    ///< of x: six products deep
@@ -107,4 +107,4 @@ struct NarrowArgs {
 cudaError_t prepare_narrow_gemm(const NarrowArgs& args, int& blocks, bool& overlap);
 cudaError_t launch_narrow_gemm(const NarrowArgs& args, int blocks, bool overlap, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -14,7 +14,7 @@
 #include "layers/cuda/families.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -169,4 +169,4 @@ void register_cuda_qconv_pipelined(Registry& registry) {
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -9,7 +9,7 @@
 #include "layers/cuda/device/hopper_ptx.cuh"
 #include "layers/cuda/device/launch.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -178,4 +178,4 @@ cudaError_t launch_pipelined_gemm(int columns, const PipelinedArgs& args, cudaSt
   return launch_kernel(instance.function, shape, stream, args);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

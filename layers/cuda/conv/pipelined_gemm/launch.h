@@ -5,7 +5,7 @@
 
 #include "layers/cuda/conv/gemm_args.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline constexpr int kPipelinedRows = 128;   ///< of a tile
 inline constexpr int kPipelinedDepth = 128;  ///< bytes of k in a step; a step stays within one tap
@@ -27,4 +27,4 @@ cudaError_t prepare_pipelined_gemm(int columns, const PipelinedArgs& args, int& 
 /// After prepare_pipelined_gemm: launches only.
 cudaError_t launch_pipelined_gemm(int columns, const PipelinedArgs& args, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

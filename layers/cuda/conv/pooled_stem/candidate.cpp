@@ -15,7 +15,7 @@
 #include "layers/ops/pool.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -208,4 +208,4 @@ void register_cuda_pooled_stem(Registry& registry) {
     cuda::register_chain<PooledStem>(registry, type, "pooled_stem", takes_chain);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -14,7 +14,7 @@
 #include "layers/cuda/device/warpgroup_mma.cuh"
 #include "layers/cuda/epilogue/int8_math.cuh"
 
-namespace pipit::cuda::pooled_stem {
+namespace pipit::internal::cuda::pooled_stem {
 
 inline constexpr int kComputing = kPooledStemGroups * 128;  // threads that convolve
 inline constexpr int kBringing = 256;                       // that bring rows of the image
@@ -342,9 +342,9 @@ struct Supply {
 
 #endif
 
-}  // namespace pipit::cuda::pooled_stem
+}  // namespace pipit::internal::cuda::pooled_stem
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 // The kernel of a network's first convolution and the maximum after it (plan.h). The convolution's left
 // operands are read straight from the rows of the image in shared memory: eight pixels of four channels are one or two
@@ -682,4 +682,4 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
 #endif
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -2,7 +2,7 @@
 #include "layers/cuda/conv/pooled_stem/kernel.cuh"
 #include "layers/cuda/device/launch.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -28,4 +28,4 @@ cudaError_t launch_pooled_stem(const PooledStemArgs& args, cudaStream_t stream) 
                        stream, args);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 std::variant<PooledStemPlan, std::string> plan_pooled_stem(const PooledStemShape& shape, int workers) {
   if (shape.stride_h > 4 || shape.stride_w > 4) return "the convolution's stride is larger than 4";
@@ -69,4 +69,4 @@ void pack_pooled_stem(const PooledStemShape& shape, int kernel_w, const std::byt
               to + static_cast<std::size_t>(unit * kUnitRows * kUnitChannels) * bytes);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

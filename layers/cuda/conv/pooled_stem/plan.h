@@ -23,7 +23,7 @@
 #include "layers/cuda/device/host_device.h"
 #include "layers/cuda/epilogue/functions.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline constexpr int kPooledStemTaps = 7;      ///< rows of the window
 inline constexpr int kPooledStemPixels = 8;    ///< of a row of the window, the last ones with weights of zero
@@ -146,4 +146,4 @@ cudaError_t prepare_pooled_stem(bool int8, bool from_bytes);
 /// After prepare_pooled_stem: launches only.
 cudaError_t launch_pooled_stem(const PooledStemArgs& args, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -14,7 +14,7 @@
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -192,4 +192,4 @@ void register_cuda_projected_sum(Registry& registry) {
   cuda::register_chain<ProjectedSum>(registry, "projected_sum", takes_chain, chain_pays, true);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -11,7 +11,7 @@
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace projected_sum {
 
@@ -235,4 +235,4 @@ __global__ void __launch_bounds__(projected_sum::kThreads, 1)
 #endif
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

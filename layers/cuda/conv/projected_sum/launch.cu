@@ -1,7 +1,7 @@
 // Kernels of the candidate "projected_sum" and their launch.
 #include "layers/cuda/conv/projected_sum/kernel.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -36,4 +36,4 @@ cudaError_t launch_projected_sum(const ProjectedSumArgs& args, cudaStream_t stre
   return cudaLaunchKernelExC(&config, function_of(args), parameters);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 std::variant<ProjectedSumPlan, std::string> plan_projected_sum(const ProjectedSumShape& shape,
                                                                int processors) {
@@ -54,4 +54,4 @@ std::vector<std::byte> pack_projected_sum(const ProjectedSumPlan& plan, const st
   return packed;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

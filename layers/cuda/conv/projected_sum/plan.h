@@ -20,7 +20,7 @@
 #include "layers/cuda/conv/resident_block/plan.h"
 #include "layers/cuda/epilogue/functions.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline constexpr int kSumGroups = 4;
 inline constexpr int kSumStageOutputs = 128;                                ///< that are multiplied at once
@@ -96,4 +96,4 @@ cudaError_t prepare_projected_sum(const ProjectedSumArgs& args);
 /// After prepare_projected_sum: launches only.
 cudaError_t launch_projected_sum(const ProjectedSumArgs& args, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

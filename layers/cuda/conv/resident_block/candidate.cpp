@@ -14,7 +14,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -141,4 +141,4 @@ void register_cuda_resident_block(Registry& registry) {
   cuda::register_chain<ResidentBlock>(registry, "resident_block", takes_chain, chain_pays);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

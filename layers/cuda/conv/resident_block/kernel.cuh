@@ -11,7 +11,7 @@
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
-namespace pipit::cuda::resident_block {
+namespace pipit::internal::cuda::resident_block {
 
 template <typename Sum, BlockAdds Adds>
 struct Traits : BlockTraits<Sum> {
@@ -85,9 +85,9 @@ __device__ __forceinline__ void copy_all(const ResidentBlockArgs& p, const Place
 
 #endif
 
-}  // namespace pipit::cuda::resident_block
+}  // namespace pipit::internal::cuda::resident_block
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 // The kernel of a residual block: a block of threads keeps the weights of all its convolutions in
 // shared memory and computes a range of positions, of which nothing but x and y passes through memory. Groups of four
@@ -366,4 +366,4 @@ __global__ void __launch_bounds__(resident_block::Traits<Sum, Adds>::kThreads, 1
 #endif
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

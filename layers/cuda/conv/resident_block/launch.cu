@@ -2,7 +2,7 @@
 #include "layers/cuda/conv/resident_block/kernel.cuh"
 #include "layers/cuda/device/launch.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -39,4 +39,4 @@ cudaError_t launch_resident_block(const ResidentBlockArgs& args, cudaStream_t st
   return launch_kernel(function_of(args.plan), shape, stream, args);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

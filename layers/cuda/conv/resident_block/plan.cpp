@@ -1,6 +1,6 @@
 #include "layers/cuda/conv/resident_block/plan.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 std::optional<BlockRoles> block_roles(const ConvChainShape& shape, int inner) {
   const auto count = static_cast<int>(shape.convs.size());
@@ -63,4 +63,4 @@ std::variant<BlockPlan, std::string> plan_block(const ConvChainShape& shape, con
   return plan;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

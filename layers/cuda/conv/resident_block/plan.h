@@ -23,7 +23,7 @@
 #include "layers/cuda/conv/conv_tile.h"
 #include "layers/cuda/epilogue/functions.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline constexpr int kBlockTaps = 9;
 inline constexpr int kBlockChunkBytes =
@@ -101,4 +101,4 @@ cudaError_t prepare_resident_block(const BlockPlan& plan);
 /// After prepare_resident_block: launches only.
 cudaError_t launch_resident_block(const ResidentBlockArgs& args, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

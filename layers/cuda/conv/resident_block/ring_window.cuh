@@ -11,7 +11,7 @@
 #include "layers/cuda/device/hopper_ptx.cuh"
 #include "layers/cuda/device/ptx.cuh"
 
-namespace pipit::cuda::units {
+namespace pipit::internal::cuda::units {
 
 /// Where the lane's pixel of each tap begins in shared memory, swizzled, for its half of every product.
 template <int RowBytes>
@@ -114,9 +114,9 @@ __device__ __forceinline__ void multiply_window(Sums<Sum>& sums, const RingWindo
 
 #endif
 
-}  // namespace pipit::cuda::units
+}  // namespace pipit::internal::cuda::units
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 // Groups of four warps that take turns at the iterations of a residual block: what they are made of, and how they wait
 // for one another.
@@ -154,4 +154,4 @@ __device__ __forceinline__ void count_iteration(int* counters, int group, int wa
   if (lane == 0) ptx::count_up(counters + group * 4 + warp);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -11,7 +11,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -238,9 +238,9 @@ CUtensorMap ResidentProblem::x_map(const void* x) const {
   return row_map(x, shape_, way_.plan.pixel_bytes, way_.plan.box_pixels);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda
 
-namespace pipit {
+namespace pipit::internal {
 
 // Candidate "resident_gemm" of Conv: fp16 convolutions on Hopper whose weights fit into shared memory.
 
@@ -389,4 +389,4 @@ void register_cuda_qconv_resident(Registry& registry) {
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

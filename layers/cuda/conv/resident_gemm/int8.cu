@@ -2,7 +2,7 @@
 #include "layers/cuda/conv/gemm_epilogue.cuh"
 #include "layers/cuda/conv/resident_gemm/kernel.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -61,4 +61,4 @@ cudaError_t launch_qresident_gemm(const ResidentArgs& args, cudaStream_t stream)
   return launch_resident_instance(function_of(args), args, stream);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -10,7 +10,7 @@
 #include "layers/cuda/device/hopper_ptx.cuh"
 #include "layers/cuda/device/launch.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// A group of four warps as the fragments and epilogues of the implicit-GEMM kernel know it.
 template <int Columns, typename Sum>
@@ -306,4 +306,4 @@ inline cudaError_t launch_resident_instance(const void* function, const Resident
   return launch_kernel(function, shape, stream, args);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -18,7 +18,7 @@
 #include "layers/cuda/conv/conv_tile.h"
 #include "layers/cuda/conv/gemm_args.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline constexpr int kResidentRows = 64;  ///< output positions that one group of four warps computes at once
 inline constexpr int kResidentMaxRing = 48;  ///< rows of x in shared memory
@@ -139,4 +139,4 @@ class ResidentProblem {
   int workers_ = 1;
 };
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

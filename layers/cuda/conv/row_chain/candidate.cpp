@@ -13,7 +13,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -168,4 +168,4 @@ void register_cuda_row_chain(Registry& registry) {
   cuda::register_chain<RowChain>(registry, "row_chain", takes_chain, chain_pays);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

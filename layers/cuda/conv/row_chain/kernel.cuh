@@ -11,7 +11,7 @@
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/epilogue/int8_math.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Beside the warps that multiply: one brings weights, one tells neighbours of rows, two bring theirs.
 inline constexpr int kRowThreads = kRowWarps * 32 + 128;
@@ -162,9 +162,9 @@ __device__ __forceinline__ void multiplying_warps_meet() {
 
 }  // namespace row_chain
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda
 
-namespace pipit::cuda::row_chain {
+namespace pipit::internal::cuda::row_chain {
 
 // From sums to outputs in row_chain: fp16 as in gemm_epilogue.cuh, INT8 as layers/ops/quantization.h specifies it,
 // every operation rounded to f32.
@@ -272,9 +272,9 @@ struct Outputs<std::int32_t, Vecs> {
   }
 };
 
-}  // namespace pipit::cuda::row_chain
+}  // namespace pipit::internal::cuda::row_chain
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 // The kernel of a chain of convolutions at small batches: every cluster of blocks owns a row of the image through all
 // of them. A block computes a share of the outputs of its row and sends them to the shared memory of all blocks of its
@@ -589,4 +589,4 @@ __global__ void __launch_bounds__(kRowThreads, 1) run_row_chain(const __grid_con
 #endif
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -3,7 +3,7 @@
 
 #include "layers/cuda/conv/row_chain/kernel.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -69,4 +69,4 @@ cudaError_t launch_row_chain(bool int8, int shared_bytes, const RowChainArgs& ar
   return cudaLaunchKernelExC(&config, function_of(int8), parameters);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -301,4 +301,4 @@ std::int64_t pack_row_part(const RowPart& part, int rank, int taps, int in_c, in
   return at - to;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

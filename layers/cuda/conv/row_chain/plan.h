@@ -13,7 +13,7 @@
 #include "layers/cuda/conv/chain/unit_layout.h"
 #include "layers/cuda/device/host_device.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline constexpr int kRowWarps = 8;                    ///< that multiply
 inline constexpr int kRowMaxWidth = 64;                ///< pixels of a row
@@ -153,4 +153,4 @@ cudaError_t row_chain_clusters(bool int8, int ranks, int shared_bytes, int& clus
 cudaError_t prepare_row_chain(bool int8);
 cudaError_t launch_row_chain(bool int8, int shared_bytes, const RowChainArgs& args, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

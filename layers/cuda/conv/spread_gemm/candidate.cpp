@@ -11,7 +11,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {}  // namespace
 
@@ -71,9 +71,9 @@ void SpreadConstants::set(ConvGemmArgs& args) const {
   args.low = activation_.low, args.high = activation_.high;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda
 
-namespace pipit {
+namespace pipit::internal {
 
 // Candidate "spread_gemm" of Conv: fp16 convolutions of few positions on Hopper.
 
@@ -196,4 +196,4 @@ void register_cuda_qconv_spread(Registry& registry) {
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

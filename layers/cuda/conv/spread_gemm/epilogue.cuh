@@ -9,7 +9,7 @@
 #include "layers/cuda/conv/spread_gemm/plan.h"
 #include "layers/cuda/device/ptx.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Bias, residual, clamp and a function in float, one rounding. Function: ConvGemmArgs::function is computed.
 template <bool Function>
@@ -170,4 +170,4 @@ struct SpreadInt8 {
   }
 };
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

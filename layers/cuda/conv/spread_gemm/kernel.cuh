@@ -10,7 +10,7 @@
 
 #ifdef PIPIT_WARPGROUP_MMA
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace spread {
 
@@ -336,11 +336,11 @@ struct Finish {
 
 }  // namespace spread
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda
 
 #endif
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 // The kernel of "spread_gemm" (plan.h): everything that does not depend on the previous kernel, weights included, is
 // done before the wait for it. After the wait a block reads its pixels once, multiplies without waiting for
@@ -427,4 +427,4 @@ __global__ void __launch_bounds__(kSpreadThreads, 2) spread_gemm(const __grid_co
 #endif
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -3,7 +3,7 @@
 #include "layers/cuda/conv/spread_gemm/kernel.cuh"
 #include "layers/cuda/device/launch.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -33,4 +33,4 @@ cudaError_t launch_spread_gemm(const SpreadArgs& args, cudaStream_t stream) {
   return launch_kernel(function_of(args), shape, stream, args);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -129,4 +129,4 @@ std::vector<std::byte> pack_spread(const ConvShape& s, const SpreadPlan& plan, i
   return packed;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -15,7 +15,7 @@
 #include "layers/cuda/conv/conv_tile.h"
 #include "layers/cuda/conv/gemm_args.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline constexpr int kSpreadRows = 64;     ///< output positions of a block
 inline constexpr int kSpreadColumns = 32;  ///< outputs of a block
@@ -117,4 +117,4 @@ cudaError_t prepare_spread_gemm(const SpreadArgs& args);
 /// After prepare_spread_gemm: launches only.
 cudaError_t launch_spread_gemm(const SpreadArgs& args, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -10,7 +10,7 @@
 #include "layers/cuda/conv/spread_gemm/plan.h"
 #include "layers/ops/conv.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// What no instance handles, beside what refuse_conv_gemm names.
 Refusal refuse_spread_gemm(const NodeSpec& spec, const ConvShape& shape);
@@ -39,4 +39,4 @@ class SpreadConstants {
 
 QConvGemmOperands spread_operands(const NodeSpec& spec, const ConvShape& shape, const SpreadPlan& plan);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -16,7 +16,7 @@
 #include "layers/ops/qelementwise.h"
 #include "layers/ops/qunary.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -214,4 +214,4 @@ void register_cuda_squeeze_excite(Registry& registry) {
     cuda::register_chain<SqueezeExcite>(registry, type, "squeeze_excite", takes_chain, chain_pays);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -12,7 +12,7 @@
 #include "layers/cuda/device/warpgroup_mma.cuh"
 #include "layers/cuda/epilogue/half_function.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Halves, which are converted to floats in between.
 struct SqueezeHalf {
@@ -250,4 +250,4 @@ __global__ void __launch_bounds__(kSqueezeThreads, 2)
 #endif
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

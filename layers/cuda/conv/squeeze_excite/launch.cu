@@ -2,7 +2,7 @@
 #include "layers/cuda/conv/squeeze_excite/kernel.cuh"
 #include "layers/cuda/device/launch.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -26,4 +26,4 @@ cudaError_t launch_squeeze_excite(const SqueezeArgs& args, cudaStream_t stream) 
   return launch_kernel(function_of(args.plan.shape.element_bytes), shape, stream, args);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

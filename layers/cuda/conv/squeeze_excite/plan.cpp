@@ -5,7 +5,7 @@
 
 #include "engine/base/ceil_div.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -102,4 +102,4 @@ std::vector<std::byte> pack_squeeze_excite(const SqueezePlan& plan, const Squeez
   return packed;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

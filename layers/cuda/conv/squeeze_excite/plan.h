@@ -18,7 +18,7 @@
 #include "layers/cuda/conv/conv_tile.h"
 #include "layers/cuda/epilogue/functions.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline constexpr int kSqueezeThreads = 512;
 inline constexpr int kSqueezeVector = 8;          ///< channels that a thread reads at once
@@ -100,4 +100,4 @@ cudaError_t prepare_squeeze_excite(int element_bytes);
 /// After prepare_squeeze_excite: launches only.
 cudaError_t launch_squeeze_excite(const SqueezeArgs& args, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

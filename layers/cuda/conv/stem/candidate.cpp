@@ -15,7 +15,7 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -146,9 +146,9 @@ StemArgs stem_args(const NodeSpec& spec, const ConvAttributes& attributes) {
   return args;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda
 
-namespace pipit {
+namespace pipit::internal {
 
 // Candidate "stem": convolutions of few channels in fp16, such as the first of a network, which reads the user's f32
 // image itself.
@@ -317,4 +317,4 @@ void register_cuda_qconv_stem(Registry& registry) {
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

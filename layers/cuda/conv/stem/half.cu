@@ -5,7 +5,7 @@
 #include "layers/cuda/conv/stem/plan.h"
 #include "layers/cuda/epilogue/half_function.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -113,4 +113,4 @@ cudaError_t launch_stem(const StemArgs& args, int resident_blocks, cudaStream_t 
   return launch_stem_kernel(kernel_of(args), args, resident_blocks, stream);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -2,7 +2,7 @@
 #include "layers/cuda/conv/stem/kernel.cuh"
 #include "layers/cuda/conv/stem/plan.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -155,4 +155,4 @@ cudaError_t launch_qstem(const StemArgs& args, int resident_blocks, cudaStream_t
   return launch_stem_kernel(kernel_of(args), args, resident_blocks, stream);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

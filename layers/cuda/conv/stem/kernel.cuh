@@ -11,7 +11,7 @@
 #include "layers/cuda/device/warpgroup_mma.cuh"
 #include "layers/cuda/epilogue/int8_math.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// Where a tile of the output begins.
 struct TileOrigin {
@@ -470,4 +470,4 @@ inline cudaError_t launch_stem_kernel(StemKernel kernel, const StemArgs& args, i
                        stream, args);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

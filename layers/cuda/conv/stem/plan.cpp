@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -148,4 +148,4 @@ std::vector<std::int8_t> pack_qstem_weights(const StemArgs& args, const std::int
   return pack<std::int8_t>(args, weights, [](std::int8_t w) { return w; });
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

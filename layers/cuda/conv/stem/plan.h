@@ -12,7 +12,7 @@
 #include "layers/cuda/device/quantized_types.h"
 #include "layers/cuda/epilogue/functions.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline constexpr int kStemColumns = 16;  ///< output columns of a block's tile
 inline constexpr int kStemMaxChannels = 32;
@@ -147,4 +147,4 @@ cudaError_t launch_stem(const StemArgs& args, int resident_blocks, cudaStream_t 
 cudaError_t prepare_qstem(const StemArgs& args, int& resident_blocks, bool& overlap);
 cudaError_t launch_qstem(const StemArgs& args, int resident_blocks, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

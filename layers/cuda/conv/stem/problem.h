@@ -7,7 +7,7 @@
 #include "layers/cuda/conv/stem/plan.h"
 #include "layers/ops/conv.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 /// What no such kernel handles, but for its types.
 Refusal refuse_stem_problem(const NodeSpec& spec, const ConvAttributes& attributes);
@@ -23,4 +23,4 @@ Estimate stem_estimate(const NodeSpec& spec, const ConvAttributes& attributes);
 /// of x, overlap. Throws Error when there is no such variant.
 StemArgs stem_args(const NodeSpec& spec, const ConvAttributes& attributes);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -12,7 +12,7 @@
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 
-namespace pipit {
+namespace pipit::internal {
 
 namespace {
 
@@ -126,4 +126,4 @@ void register_cuda_streamed_block(Registry& registry) {
   cuda::register_chain<StreamedBlock>(registry, "streamed_block", takes_chain, chain_pays);
 }
 
-}  // namespace pipit
+}  // namespace pipit::internal

@@ -12,7 +12,7 @@
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace streamed_block {
 
@@ -347,4 +347,4 @@ __global__ void __launch_bounds__(streamed_block::kThreads, 1)
 #endif
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

@@ -2,7 +2,7 @@
 #include "layers/cuda/conv/streamed_block/kernel.cuh"
 #include "layers/cuda/device/launch.cuh"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 namespace {
 
@@ -30,4 +30,4 @@ cudaError_t launch_streamed_block(const StreamedBlockArgs& args, cudaStream_t st
   return launch_kernel(function_of(args), shape, stream, args);
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

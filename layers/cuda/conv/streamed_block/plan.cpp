@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 int StreamedPlan::shared_bytes() const {
   return kStreamedRing * kStreamedTileBytes + kStreamedWeights * kStreamedWeightBytes +
@@ -56,4 +56,4 @@ std::vector<std::byte> pack_streamed_weights(const StreamedPlan& plan, const std
   return packed;
 }
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

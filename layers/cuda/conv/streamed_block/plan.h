@@ -21,7 +21,7 @@
 #include "layers/cuda/conv/resident_block/plan.h"
 #include "layers/cuda/epilogue/functions.h"
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 inline constexpr int kStreamedGroups = 4;  ///< of four warps; tiles of an iteration
 inline constexpr int kStreamedInner =
@@ -74,4 +74,4 @@ cudaError_t prepare_streamed_block(const StreamedBlockArgs& args);
 /// After prepare_streamed_block: launches only.
 cudaError_t launch_streamed_block(const StreamedBlockArgs& args, cudaStream_t stream);
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda

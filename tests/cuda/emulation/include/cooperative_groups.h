@@ -9,13 +9,14 @@ struct cluster_group {
   struct arrival_token {};
   void sync() const { barrier_wait(barrier_arrive()); }
   arrival_token barrier_arrive() const {
-    pipit::test::emulation::cluster_arrive(true);
+    pipit::internal::test::emulation::cluster_arrive(true);
     return {};
   }
-  void barrier_wait(arrival_token&&) const { pipit::test::emulation::cluster_wait(); }
+  void barrier_wait(arrival_token&&) const { pipit::internal::test::emulation::cluster_wait(); }
   template <typename T>
   T* map_shared_rank(T* p, int rank) const {
-    return static_cast<T*>(pipit::test::emulation::shared_of_block(p, static_cast<std::uint32_t>(rank)));
+    return static_cast<T*>(
+        pipit::internal::test::emulation::shared_of_block(p, static_cast<std::uint32_t>(rank)));
   }
 };
 inline cluster_group this_cluster() {

@@ -14,7 +14,7 @@ using cublasLtMatmulDesc_t = struct cublasLtMatmulDescOpaque_t*;
 using cublasLtMatrixLayout_t = struct cublasLtMatrixLayoutOpaque_t*;
 struct cublasLtMatmulAlgo_t {};
 
-namespace pipit::cuda {
+namespace pipit::internal::cuda {
 
 struct CublasLt {
   std::string problem;
@@ -30,4 +30,4 @@ const CudnnState& cudnn_state();
 void forget_stream(cudaStream_t stream) noexcept;
 std::unique_lock<std::recursive_mutex> lock_for_capture();
 
-}  // namespace pipit::cuda
+}  // namespace pipit::internal::cuda
