@@ -23,20 +23,7 @@ std::size_t first_copy() {
   return static_cast<std::size_t>(std::min_element(copies.begin(), copies.end(), due) - copies.begin());
 }
 
-// Of sends that arrive in order, the first from this sender to this block.
-std::size_t first_send(std::size_t i) {
-  const auto& copies = machine->copies;
-  if (!machine->how.ordered_sends || copies[i]->sender == nullptr) return i;
-  for (std::size_t k = 0; k < copies.size(); ++k) {
-    if (copies[k]->sender == copies[i]->sender && copies[k]->block == copies[i]->block &&
-        copies[k]->number < copies[i]->number)
-      i = k;
-  }
-  return i;
-}
-
 void run_part(std::size_t i) {
-  i = first_send(i);
   Copy& c = *machine->copies[i];
   const auto [end, bytes] = c.parts[c.part++];
   for (; c.piece < end; ++c.piece) {
@@ -145,8 +132,6 @@ void st_async(std::uint32_t to, const std::uint32_t* words, int count, std::uint
   auto c = std::make_unique<Copy>();
   c->block = &b;
   c->barrier = &counts;
-  c->sender = running->warp->block;
-  c->number = ++machine->sends;
   c->words.resize(bytes);
   std::memcpy(c->words.data(), words, bytes);
   c->pieces.push_back({target, c->words.data(), bytes});

@@ -28,10 +28,8 @@ struct Launch {
   bool cluster_along_y = false;
   std::uint64_t seed = 1;  ///< of all that is left to chance: the same seed, the same run
   int resident = 1;        ///< clusters that are alive at once; 0: all, as cooperative launches have it
-  /// st.async from one block to another arrive in the order in which they were issued. PTX does not promise that.
-  bool ordered_sends = false;
-  int registers = 0;    ///< of a thread at first, for setmaxnreg; 0: as many as fit
-  double lateness = 1;  ///< of copies and products; 0: as soon as possible
+  int registers = 0;       ///< of a thread at first, for setmaxnreg; 0: as many as fit
+  double lateness = 1;     ///< of copies and products; 0: as soon as possible
 };
 
 /// What a run came to.

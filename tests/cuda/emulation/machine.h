@@ -216,9 +216,7 @@ struct Copy {
   Mbarrier* barrier = nullptr;
   std::uint64_t due = 0;
   const void* where = nullptr;
-  std::vector<std::byte> words;   ///< of st.async
-  const Block* sender = nullptr;  ///< likewise
-  std::uint64_t number = 0;
+  std::vector<std::byte> words;  ///< of st.async
 };
 
 struct StaticVariable {
@@ -244,7 +242,6 @@ struct Machine {
   std::uint64_t tick = 0;     ///< turns of the scheduler
   std::uint64_t changes = 1;  ///< of anything that others may wait for
   std::uint64_t stores = 1;   ///< and fences, in their order
-  std::uint64_t sends = 0;
 };
 
 /// Of the run in progress, and the thread that runs; null while the scheduler does.

@@ -35,11 +35,6 @@ void check_fences(const Block& b, std::uint32_t word, const char* what) {
   }
 }
 
-// A word that st.async has written carries its sender's rank.
-std::uint32_t sender_mark(const Block& sender) {
-  return static_cast<std::uint32_t>(sender.rank + 1) << 16;
-}
-
 }  // namespace
 
 std::uint32_t new_actor(std::string name) {
@@ -126,15 +121,10 @@ void thread_writes(Block& b, std::uint32_t address, std::uint32_t bytes, const v
 void engine_writes(Block& b, std::uint32_t address, std::uint32_t bytes, Mbarrier& m, const char* what,
                    bool sent) {
   const Warp& w = *running->warp;
-  const std::uint32_t mark = sent ? sender_mark(*w.block) : 0;
   for (std::uint32_t i = word_of(address); i <= word_of(address + bytes - 1); ++i) {
-    Written& last = b.written[i];
-    const bool in_order = machine->how.ordered_sends && sent && last.time == 0 && last.thread == mark;
-    if (in_order) last.clock = 0;
     check_write(b, w, i, what);
     if (!sent) check_fences(b, i, what);
     record_write(b, i, m.actor, static_cast<std::uint32_t>(m.phase + 1), running->where, nullptr);
-    last.thread = mark;
   }
   release_to(m.arriving);
 }

@@ -35,6 +35,7 @@ void thread_reads(Block& b, std::uint32_t address, std::uint32_t bytes);
 /// from: what is stored.
 void thread_writes(Block& b, std::uint32_t address, std::uint32_t bytes, const void* from);
 /// A copy that counts on m: what waits there comes after it, and after what the thread knows that asked for it.
+/// sent: by st.async, which needs no fence.proxy.async.
 void engine_writes(Block& b, std::uint32_t address, std::uint32_t bytes, Mbarrier& m, const char* what,
                    bool sent = false);
 

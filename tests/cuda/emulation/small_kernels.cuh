@@ -40,6 +40,7 @@ enum class Fault {
   // run_registers
   too_many_registers,
   // run_sends
+  sent_twice,
   ended_neighbour,
   unpublished_barriers,
 };
@@ -146,7 +147,7 @@ __global__ void run_registers() {
   }
 }
 
-/// Two blocks: the first sends a word twice, 1 and 2, to the second, which stores it in y.
+/// Two blocks: the first sends a word to the second, which stores it in y.
 template <Fault Broken>
 __global__ void run_sends(std::uint32_t* y) {
   __shared__ std::uint64_t barrier;
@@ -160,12 +161,12 @@ __global__ void run_sends(std::uint32_t* y) {
   ptx::wait_in_cluster();
   if (ptx::cluster_rank() == 0) {
     if (threadIdx.x != 0) return;
-    for (std::uint32_t v = 1; v <= 2; ++v) {
+    for (std::uint32_t v = Broken == Fault::sent_twice ? 1 : 2; v <= 2; ++v) {
       const std::uint32_t words[1] = {v};
       ptx::send(ptx::in_block(ptx::shared_address(word), 1), words, ptx::in_block(at, 1));
     }
   } else if (Broken != Fault::ended_neighbour && threadIdx.x == 0) {
-    ptx::arrive_expecting(at, 8);
+    ptx::arrive_expecting(at, Broken == Fault::sent_twice ? 8 : 4);
     ptx::wait_barrier(at, 0);
     *y = cuda::load_four(ptx::shared_address(word)).x;
   }

@@ -24,7 +24,7 @@ inline constexpr int kRingTurns = 16;  // chunks in the ring at most
 struct Places {
   std::uint32_t values, sums, constants, ring;
   std::uint32_t full, empty;  // of every chunk in the ring
-  std::uint32_t ready;        // two, in turns: all outputs of a convolution are there
+  std::uint32_t ready;        // two, in turns: all outputs of a convolution that are sent are there
   std::uint32_t around;       // two, in turns: the rows above and below are there
 };
 
@@ -336,7 +336,7 @@ struct Multiplier {
   int row, rank;
   int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   int head = 0, chunk = 0;  // in the ring: the unit, and how many chunks were there before
-  int convolution = 0;
+  int turn = 0;             // how many convolutions before have been sent
 
   /// What is known of a part before its x is there.
   struct Setup {
@@ -379,8 +379,9 @@ struct Multiplier {
     }
     const std::uint32_t to = at.values + part.y + pixel * part.y_pitch + byte;
     store_packed(to, y);
+    if (part.sent == 0) return;
     // Blocks can send 14 bytes a clock. Each begins with another one, so that not all send to one at a time.
-    const std::uint32_t barrier = at.ready + convolution % 2 * 8;
+    const std::uint32_t barrier = at.ready + turn % 2 * 8;
 #pragma unroll 4
     for (int r = 1; r < args.ranks; ++r) {
       const int other = (rank + r) & (args.ranks - 1);
@@ -497,24 +498,24 @@ struct Multiplier {
     Setup setup = prepare(part);
 #pragma unroll 1
     for (int p = 0; p < args.part_count; ++p) {
-      const bool sends = part.finishes > 0 && part.y_pitch > 0;
+      const bool sends = part.finishes > 0 && part.sent > 0;
       if (sends && threadIdx.x == 0) {
-        ptx::arrive_expecting(at.ready + convolution % 2 * 8, part.row_bytes - args.width * part.rank_bytes);
+        ptx::arrive_expecting(at.ready + turn % 2 * 8, part.row_bytes - args.width * part.rank_bytes);
       }
       compute(part, setup);
       if (p + 1 == args.part_count) break;
       if (sends) {
         __syncwarp();
-        if (lane == 0) ptx::arrive(at.ready + convolution % 2 * 8);
+        if (lane == 0) ptx::arrive(at.ready + turn % 2 * 8);
         if (part.exchange >= 0) announce_rows();
       }
       part = parts[p + 1];
       setup = prepare(part);
       if (sends) {
-        ptx::wait_cluster_barrier(at.ready + convolution % 2 * 8, convolution / 2 % 2);
-        ++convolution;
+        ptx::wait_cluster_barrier(at.ready + turn % 2 * 8, turn / 2 % 2);
+        ++turn;
       } else {
-        multiplying_warps_meet();  // before the next part's sums
+        multiplying_warps_meet();  // before the next part's sums, and after residuals are stored
       }
     }
   }

@@ -24,8 +24,8 @@ class Buffers {
     const std::size_t count = shape.inputs.size() + shape.convs.size();
     channels.resize(count);
     windowed.assign(count, false);
-    last_read_.assign(count, -1);
     last_input_.assign(count, -1);
+    last_residual_.assign(count, -1);
     for (std::size_t i = 0; i < shape.inputs.size(); ++i) channels[i] = shape.inputs[i];
     for (std::size_t c = 0; c < shape.convs.size(); ++c) {
       const ChainConv& conv = shape.convs[c];
@@ -33,8 +33,8 @@ class Buffers {
       const auto at = static_cast<int>(c);
       const auto x = static_cast<std::size_t>(conv.x);
       if (conv.window) windowed[x] = true;
-      last_read_[x] = last_input_[x] = at;
-      if (conv.residual >= 0) last_read_[static_cast<std::size_t>(conv.residual)] = at;
+      last_input_[x] = at;
+      if (conv.residual >= 0) last_residual_[static_cast<std::size_t>(conv.residual)] = at;
     }
     offset.assign(count, 0);
     for (std::size_t i = 0; i < shape.inputs.size(); ++i) offset[i] = take(i, -1);
@@ -42,6 +42,7 @@ class Buffers {
     for (std::size_t c = 0; c + 1 < shape.convs.size(); ++c) {
       const std::size_t y = shape.inputs.size() + c;
       offset[y] = take(y, static_cast<int>(c));
+      if (read_as_x(y)) latest_sent_ = static_cast<int>(c);
       if (windowed[y]) ++exchanges_, latest_exchange_ = static_cast<int>(c);
     }
   }
@@ -67,16 +68,19 @@ class Buffers {
     std::size_t value;
   };
 
-  // A buffer of its kind whose value is not read from convolution `conv` on, except for the pixel's own residual, which
-  // the thread that overwrites it has read. Zeros around a row stay where they are.
+  // A buffer of its kind whose value no block of the cluster still reads when another is at convolution `conv`. Blocks
+  // wait for each other where outputs are sent, so any of them may be at the convolution after the latest that was
+  // sent. A block reads all of x, but of a residual only its own outputs, and the thread that overwrites a residual has
+  // read it. Zeros around a row stay where they are.
   int take(std::size_t value, int conv) {
     for (Buffer& b : buffers_) {
       if (conv < 0 || b.channels != channels[value] || b.windowed != windowed[value]) continue;
-      const int residual = shape_.convs[static_cast<std::size_t>(conv)].residual;
-      const bool own_residual = residual >= 0 && b.value == static_cast<std::size_t>(residual);
-      const int last =
-          own_residual ? std::max(last_read_[b.value] - 1, last_input_[b.value]) : last_read_[b.value];
-      if (last >= conv || around_is_read(b, value)) continue;
+      const bool own_residual =
+          shape_.convs[static_cast<std::size_t>(conv)].residual == static_cast<int>(b.value);
+      if (last_input_[b.value] > latest_sent_ || last_residual_[b.value] > conv - (own_residual ? 0 : 1) ||
+          around_is_read(b, value)) {
+        continue;
+      }
       b.value = value;
       return b.offset;
     }
@@ -94,10 +98,9 @@ class Buffers {
   }
 
   const ConvChainShape& shape_;
-  // The number of exchanges so far, and the convolution that computes the latest.
-  int exchanges_ = 0, latest_exchange_ = -1;
-  std::vector<int> last_read_,
-      last_input_;  // per value: the last convolution that reads it, and that reads it as x
+  // The number of exchanges so far, and the convolutions whose outputs were exchanged and sent last.
+  int exchanges_ = 0, latest_exchange_ = -1, latest_sent_ = -1;
+  std::vector<int> last_input_, last_residual_;  // per value: the last convolution that reads it so; -1: none
   std::vector<Buffer> buffers_;
 };
 
@@ -179,6 +182,7 @@ class Planner {
     part.steps = steps_of_tap * (conv.window ? 9 : 1);
     part.inner_steps = steps_of_tap * (conv.window ? 3 : 1);
     if (!last) part.y = values_.row(y), part.y_pitch = values_.pitch(y);
+    part.sent = !last && values_.read_as_x(y) ? 1 : 0;
     if (conv.residual >= 0) {
       part.residual = values_.row(static_cast<std::size_t>(conv.residual));
       part.residual_pitch = values_.pitch(static_cast<std::size_t>(conv.residual));

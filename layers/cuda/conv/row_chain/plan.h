@@ -35,8 +35,10 @@ struct alignas(16) RowPart {
   std::int32_t steps = 0;        ///< of 32 bytes of k, of all taps
   std::int32_t inner_steps = 0;  ///< those that need the row itself alone: they come first
   std::int32_t quads_log2 = 0;
-  /// The row's first pixel, in every block of the cluster; a pitch of 0: y is the chain's and goes to memory.
+  /// The row's first pixel; a pitch of 0: y is the chain's and goes to memory.
   std::int32_t y = 0, y_pitch = 0;
+  /// 1: to all blocks of the cluster, since a convolution reads it; 0: a residual alone, which stays in its block.
+  std::int32_t sent = 0;
   std::int32_t residual = -1, residual_pitch = 0;  ///< likewise; -1: none
   std::int32_t first_byte = 0;                     ///< of a pixel of y: that of the rank 0's first output
   std::int32_t rank_bytes = 0;                     ///< from one rank's outputs to the next's
