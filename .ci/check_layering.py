@@ -97,7 +97,7 @@ add_kernels("cuda", {
 add_kernels("cuda", {f"conv/{kernel}": "conv epilogue libraries device cost"
                      for kernel in "depthwise direct implicit_gemm library narrow_gemm pipelined_gemm resident_gemm "
                                    "spread_gemm stem".split()})
-add_kernels("cuda", {f"conv/{kernel}": "conv/resident_block conv/spread_gemm conv/chain conv epilogue device cost"
+add_kernels("cuda", {f"conv/{kernel}": "conv/spread_gemm conv/chain conv epilogue device cost"
                      for kernel in "basic_block pooled_stem projected_sum resident_block row_chain "
                                    "squeeze_excite streamed_block".split()})
 PRIVATE = {"layers/cpu", "layers/cuda", "layers/reference"}

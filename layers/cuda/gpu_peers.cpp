@@ -7,7 +7,7 @@
 #include "engine/platform/device.h"
 #include "layers/cuda/device/constants.h"
 #include "layers/cuda/libraries/cudnn_graph.h"
-#include "layers/cuda/libraries/epilogue.h"
+#include "layers/cuda/libraries/lt_gemm.h"
 
 namespace pipit::internal {
 

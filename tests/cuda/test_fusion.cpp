@@ -11,7 +11,7 @@
 #include "layers/ops/unary.h"
 #include "layers/passes/pipeline.h"
 #include "layers/registry.h"
-#include "tests/cuda/quantized/qconv_cases.h"
+#include "tests/cuda/conv/qconv_cases.h"
 #include "tests/support/run_graph.h"
 
 namespace pipit::internal::test {

@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "layers/cuda/conv/conv_tile.h"
-#include "layers/cuda/epilogue/average.h"
 #include "layers/cuda/epilogue/functions.h"
 
 namespace pipit::internal::cuda {
@@ -42,7 +41,7 @@ struct ConvGemmArgs {
   ConvStored stored = ConvStored::i8;   ///< INT8
   const std::uint8_t* table = nullptr;  ///< INT8 in i8: what y's bytes become (QUnary), or null
   PairBounds whole_bounds;              ///< INT8 in i8: low and high as they are rounded
-  bool small = false;  ///< INT8: no sum reaches kSmallSum in magnitude, no result kMaxSteps (int8_math.cuh)
+  bool small = false;  ///< INT8: no sum reaches kSmallSum in magnitude, no result kMaxSteps (stores.cuh)
   const DepthBlock* blocks = nullptr;  ///< depth_blocks; null: all blocks, which are found without a list
   int tile_blocks = 0;  ///< from one column tile's blocks to the next's: 0 where they are the same
   const int* tile_steps = nullptr;  ///< of every column tile, or null where all have `steps`

@@ -6,8 +6,7 @@
 
 #include "layers/cuda/conv/gemm_args.h"
 #include "layers/cuda/conv/gemm_tile.cuh"
-#include "layers/cuda/epilogue/half_function.cuh"
-#include "layers/cuda/epilogue/int8_math.cuh"
+#include "layers/cuda/epilogue/stores.cuh"
 
 namespace pipit::internal::cuda {
 
@@ -219,7 +218,7 @@ struct Int8Epilogue {
             reinterpret_cast<const std::uint32_t*>(args.table)[threadIdx.x];
     }
   }
-  /// Sums begin with the bias; small ones with kMagicBits in addition, so that their bits are a float (int8_math.cuh).
+  /// Sums begin with the bias; small ones with kMagicBits in addition, so that their bits are a float (stores.cuh).
   static __device__ __forceinline__ void start(const ConvGemmArgs& args, F& fragments, int first_column,
                                                int split) {
     if (split != 0) return;  // they are added up

@@ -1,10 +1,14 @@
-// Division by numbers that are the same for a whole launch.
+// What kernels and host code share: functions, and division by numbers that are the same for a whole launch.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
 
-#include "layers/cuda/device/host_device.h"
+#ifdef __CUDACC__
+#define PIPIT_HOST_DEVICE __host__ __device__
+#else
+#define PIPIT_HOST_DEVICE
+#endif
 
 namespace pipit::internal::cuda {
 

@@ -1,12 +1,13 @@
-// The element-wise function that an fp16 convolution computes of its results, as its kernels get it. nvcc does not see
-// the host code that decides about it (conv/followers.h).
+// What becomes of a kernel's sums, as the kernel gets it. No CUDA. The functions that fp16 convolutions compute
+// of their results; conv/gemm_problem.h decides about them.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
 #include "engine/graph/half.h"
-#include "layers/cuda/device/host_device.h"
+#include "layers/cuda/device/fast_division.h"
+#include "layers/cuda/device/quantized_types.h"
 #include "layers/ops/quantization.h"
 
 namespace pipit::internal::cuda {
@@ -26,10 +27,10 @@ struct HalfFunction {
   float slope = 0, offset = 0;  ///< finite
 };
 
-// What the short arithmetic of int8_math.cuh counts on, and the bounds of what is rounded to 16 bits and clamped two at
-// a time. No CUDA.
+// What the short arithmetic of stores.cuh counts on, and the bounds of what is rounded to 16 bits and clamped two at
+// a time.
 
-/// The bits of 1.5 * 2^23 (kMagic in int8_math.cuh), with which small sums begin.
+/// The bits of 1.5 * 2^23 (kMagic in stores.cuh), with which small sums begin.
 inline constexpr int kMagicBits = 0x4B400000;
 /// Sums of this magnitude and above need a conversion instruction.
 inline constexpr std::int64_t kSmallSum = std::int64_t{1} << 22;
@@ -77,6 +78,26 @@ struct ImageScale {
     q = std::fma(std::fma(-scale, q, x), reciprocal, q);
     return std::fma(std::fma(-scale, q, x), reciprocal, q);
 #endif
+  }
+};
+
+// What a global average is stored as, by itself or as the Quantize after it makes it. Plain C++.
+
+struct AverageResult {
+  StoredType type = StoredType::f32;  ///< integers: what the Quantize makes of it
+  bool as_half = false;               ///< that Quantize reads halves
+  int zero_point = 0;                 ///< of integers, like all that follows
+  float scale = 1;
+  float low = 0, high = 0;
+
+  AverageResult() = default;
+  /// average: the type of the average itself; quantized: what the Quantize makes, or null where there is none.
+  AverageResult(DType average, const Quantization* quantized) : type(stored_type(average)) {
+    if (quantized == nullptr) return;
+    const StepBounds bounds = step_bounds(*quantized, -INFINITY, INFINITY);
+    type = stored_type(quantized->dtype), as_half = average == DType::f16;
+    zero_point = quantized->zero_point, scale = quantized->scale;
+    low = bounds.low, high = bounds.high;
   }
 };
 

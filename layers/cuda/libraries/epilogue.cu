@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "engine/cuda/runtime.h"
-#include "layers/cuda/device/half_math.h"
-#include "layers/cuda/libraries/epilogue.h"
+#include "layers/cuda/device/elements.cuh"
+#include "layers/cuda/libraries/lt_gemm.h"
 
 namespace pipit::internal::cuda {
 

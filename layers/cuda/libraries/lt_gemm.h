@@ -1,6 +1,8 @@
 // Variants of kernels that a library builds: its heuristic's proposals in their order, the best guess first.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <charconv>
 #include <cstdint>
 #include <memory>
@@ -11,6 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/cuda/library.h"
 #include "engine/graph/dtype.h"
+#include "layers/ops/clamp.h"
 
 namespace pipit::internal::cuda {
 
@@ -92,5 +95,19 @@ class LtGemm {
   cublasLtMatmulAlgo_t algorithm_{};
   std::size_t workspace_ = 0;
 };
+
+// What a library's epilogue cannot do: y = clamp(y + addends), in place.
+
+/// A matrix added element by element: data[row * row_step + column * column_step], times scale. Steps of 0 broadcast.
+struct Addend {
+  const void* data = nullptr;  ///< of the output's type; null: nothing is added
+  std::int64_t row_step = 0;
+  std::int64_t column_step = 0;
+  float scale = 1;
+};
+
+/// y [rows, columns], row-major and dense, f32 or f16: y = clamp(y + first + second), fp32 inside. NaN stays NaN.
+void apply_epilogue(void* y, DType type, std::int64_t rows, std::int64_t columns, const Addend& first,
+                    const Addend& second, const Clamp& clamp, cudaStream_t stream);
 
 }  // namespace pipit::internal::cuda

@@ -7,7 +7,7 @@
 
 #include "engine/graph/dtype.h"
 #include "engine/graph/half.h"
-#include "layers/cuda/libraries/epilogue.h"
+#include "layers/cuda/libraries/lt_gemm.h"
 #include "layers/ops/clamp.h"
 
 namespace pipit::internal::cuda {

@@ -1,4 +1,4 @@
-// What the candidate "rows" of Concat (concat_rows.cpp) asks of its kernels (concat_rows.cu).
+// What the candidate "rows" of Concat (concat_rows.cpp) asks of its kernels (rows.cu).
 #pragma once
 
 #include <cuda_runtime_api.h>

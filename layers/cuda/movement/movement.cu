@@ -3,8 +3,8 @@
 #include "layers/common/dispatch.h"
 #include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/device/ptx.cuh"
-#include "layers/cuda/device/row_parts.h"
 #include "layers/cuda/families.h"
+#include "layers/cuda/movement/row_parts.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 

@@ -11,7 +11,7 @@
 
 #include "layers/cuda/device/fast_division.h"
 #include "layers/cuda/device/ptx.cuh"
-#include "layers/cuda/epilogue/average.cuh"
+#include "layers/cuda/epilogue/stores.cuh"
 
 namespace pipit::internal::cuda {
 

@@ -1,11 +1,131 @@
 // Pooling: windows, vectorized along NHWC channels or strided, and the global average in two deterministic steps.
+#include <cooperative_groups.h>
+
+#include <algorithm>
+
 #include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/device/ptx.cuh"
-#include "layers/cuda/epilogue/average.cuh"
+#include "layers/cuda/epilogue/stores.cuh"
 #include "layers/cuda/families.h"
-#include "layers/cuda/pooling/windows.cuh"
 #include "layers/ops/pool.h"
+#include "layers/ops/qelementwise.h"
 #include "layers/ops/quantize.h"
+
+namespace pipit::internal::cuda {
+
+struct PoolAxis {
+  int kernel, stride, dilation, pad_begin, pad_end;
+  int extent;  // of the input
+  int x_step;  // of the input, in elements
+  Divisor y_extent;
+  int y_step;
+};
+
+struct PoolGeometry {
+  bool include_pad;
+  float p;
+  unsigned size;                               // points: output elements / V
+  Divisor channels;                            // / V
+  int x_batch, x_channel, y_batch, y_channel;  // strides; the channels' are V where V > 1
+  bool channels_inner;                         // order of the points: channels fastest, or spatial positions
+  PoolAxis axis[3];
+};
+
+struct Taps {
+  int first, begin, end;  // position of tap 0; taps [begin, end) lie inside [0, extent)
+};
+
+__device__ inline Taps taps_of(const PoolAxis& a, int start, int extent) {
+  // Dilated pools are rare, and divisions take longer than the rest.
+  const auto steps = [&](int room) {
+    return room <= 0 ? 0 : a.dilation == 1 ? room : (room + a.dilation - 1) / a.dilation;
+  };
+  const int below = steps(-start);
+  const int above = steps(extent - start);
+  const int begin = min(below, a.kernel);
+  return {start, begin, max(begin, min(above, a.kernel))};
+}
+
+/// One thread's output: its taps, what an average divides by, and offsets in elements.
+struct PoolPoint {
+  Taps taps[3];
+  int divisor = 1;
+  int plane, to;  // of x at spatial position 0; of y
+
+  __device__ PoolPoint(const PoolGeometry& g, unsigned i) {
+    const auto take = [&](const Divisor& extent) {
+      const unsigned rest = extent.divide(i);
+      const int index = static_cast<int>(i - rest * extent.value);
+      i = rest;
+      return index;
+    };
+    int c = 0;
+    int position[3];
+    if (g.channels_inner) c = take(g.channels);
+    for (int d = 2; d >= 0; --d) position[d] = take(g.axis[d].y_extent);
+    if (!g.channels_inner) c = take(g.channels);
+    const int n = static_cast<int>(i);
+    to = n * g.y_batch + c * g.y_channel;
+    plane = n * g.x_batch + c * g.x_channel;
+    for (int d = 0; d < 3; ++d) {
+      const PoolAxis& a = g.axis[d];
+      const int start = position[d] * a.stride - a.pad_begin;
+      taps[d] = taps_of(a, start, a.extent);
+      const Taps counted =
+          g.include_pad ? taps_of(a, position[d] * a.stride, a.extent + a.pad_begin + a.pad_end) : taps[d];
+      divisor *= counted.end - counted.begin;
+      to += position[d] * a.y_step;
+    }
+  }
+};
+
+/// Spatial strides and extents as rank 3, the missing dimensions first. width: channels of a thread.
+inline PoolGeometry pool_geometry(const PoolAttributes& attributes, const TensorDesc& x, const TensorDesc& y,
+                                  int width) {
+  const Window window = as_3d(pool_window(attributes, x.shape));
+  const Strides from = x.strides();
+  const Strides to = y.strides();
+  PoolGeometry g{attributes.count_include_pad,
+                 static_cast<float>(attributes.p),
+                 static_cast<unsigned>(y.elements() / width),
+                 Divisor(static_cast<unsigned>(x.shape[1] / width)),
+                 static_cast<int>(from[0]),
+                 static_cast<int>(from[1]) * width,
+                 static_cast<int>(to[0]),
+                 static_cast<int>(to[1]) * width,
+                 is_channels_last(y),
+                 {}};
+  for (std::size_t a = 0; a < 3; ++a) {
+    PoolAxis& axis = g.axis[a];
+    axis.kernel = static_cast<int>(window.kernel[a]);
+    axis.stride = static_cast<int>(window.stride[a]);
+    axis.dilation = static_cast<int>(window.dilation[a]);
+    axis.pad_begin = static_cast<int>(window.pad_begin[a]);
+    axis.pad_end = static_cast<int>(window.pad_end[a]);
+    axis.extent = 1;
+    const int d = x.shape.rank() - 3 + static_cast<int>(a);
+    if (d < 2) continue;
+    axis.extent = static_cast<int>(x.shape[d]);
+    axis.x_step = static_cast<int>(from[static_cast<std::size_t>(d)]);
+    axis.y_extent = Divisor(static_cast<unsigned>(y.shape[d]));
+    axis.y_step = static_cast<int>(to[static_cast<std::size_t>(d)]);
+  }
+  return g;
+}
+
+/// Refuses windows whose positions do not fit 32 bits.
+inline Refusal refuse_wide_pool(const PoolAttributes& attributes, const Shape& input) {
+  const Window window = as_3d(pool_window(attributes, input));
+  for (std::size_t a = 0; a < 3; ++a) {
+    // Positions in and beyond the padding are computed in 32 bits.
+    constexpr std::int64_t kLimit = std::int64_t{1} << 30;
+    const std::int64_t reach = window.pad_begin[a] + window.pad_end[a] + window.span(static_cast<int>(a));
+    if (reach > kLimit / 2 || window.stride[a] > kLimit / 2) return "the window is too large";
+  }
+  return std::nullopt;
+}
+
+}  // namespace pipit::internal::cuda
 
 namespace pipit::internal {
 
@@ -109,19 +229,19 @@ constexpr int kColumns = 8;        // threads along the channels: 64 of them a b
 constexpr int kRows = 32;          // threads along the positions
 constexpr int kChunk = 8 * kRows;  // positions of a block
 
-struct GlobalAverage {
+struct ChunkedAverage {
   int channels, positions, chunks;
   Divisor column_blocks, chunk_count;
 };
 
 // Where averages go.
-struct AverageStore {
+struct AverageTarget {
   void* y;
   AverageResult result;
   __device__ void operator()(std::int64_t at, float v) const { store_average(result, y, at, v); }
 };
 
-__global__ void global_average_kernel(GlobalAverage g, float factor, AverageStore y, In x) {
+__global__ void global_average_kernel(ChunkedAverage g, float factor, AverageTarget y, In x) {
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
   __shared__ float shared[kRows][kColumns * kVector + 1];
@@ -151,7 +271,7 @@ __global__ void global_average_kernel(GlobalAverage g, float factor, AverageStor
   y((static_cast<std::int64_t>(n) * g.chunks + chunk) * g.channels + block_channel + column, total * factor);
 }
 
-__global__ void add_chunks_kernel(unsigned size, Divisor channels, int chunks, float factor, AverageStore y,
+__global__ void add_chunks_kernel(unsigned size, Divisor channels, int chunks, float factor, AverageTarget y,
                                   const float* partial) {
   const unsigned i = thread_index();
   if (i >= size) return;
@@ -163,9 +283,9 @@ __global__ void add_chunks_kernel(unsigned size, Divisor channels, int chunks, f
   y(i, sum * factor);
 }
 
-class GlobalAverageKernel final : public Kernel {
+class ChunkedAverageKernel final : public Kernel {
  public:
-  explicit GlobalAverageKernel(const NodeSpec& spec)
+  explicit ChunkedAverageKernel(const NodeSpec& spec)
       : batch_(spec.inputs[0]->shape[0]),
         channels_(spec.inputs[0]->shape[1]),
         positions_(spec.inputs[0]->elements() / (batch_ * channels_)),
@@ -181,12 +301,12 @@ class GlobalAverageKernel final : public Kernel {
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     const unsigned column_blocks = blocks_for(channels_, kColumns * kVector);
-    const GlobalAverage g{static_cast<int>(channels_), static_cast<int>(positions_),
-                          static_cast<int>(chunks_), Divisor(column_blocks),
-                          Divisor(static_cast<unsigned>(chunks_))};
+    const ChunkedAverage g{static_cast<int>(channels_), static_cast<int>(positions_),
+                           static_cast<int>(chunks_), Divisor(column_blocks),
+                           Divisor(static_cast<unsigned>(chunks_))};
     const float factor = 1 / static_cast<float>(positions_);
-    const AverageStore last{outputs[0].data, result_};
-    const AverageStore first = chunks_ > 1 ? AverageStore{context.scratch, {}} : last;
+    const AverageTarget last{outputs[0].data, result_};
+    const AverageTarget first = chunks_ > 1 ? AverageTarget{context.scratch, {}} : last;
     const unsigned blocks = column_blocks * static_cast<unsigned>(batch_ * chunks_);
     PIPIT_CUDA(launch_kernel(global_average_kernel, {dim3(blocks), dim3(kColumns, kRows), 0, overlap_},
                              static_cast<cudaStream_t>(context.stream), g, chunks_ == 1 ? factor : 1.0F,
@@ -224,7 +344,7 @@ Refusal refuse_windows(const NodeSpec& spec) {
 
 void register_cuda_pool(Registry& registry) {
   Candidate average{"global_average", refuse_global_average, [](const NodeSpec& spec) {
-                      return std::unique_ptr<Kernel>(std::make_unique<GlobalAverageKernel>(spec));
+                      return std::unique_ptr<Kernel>(std::make_unique<ChunkedAverageKernel>(spec));
                     }};
   average.estimate = streaming(refuse_global_average);
   average.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
@@ -232,6 +352,255 @@ void register_cuda_pool(Registry& registry) {
   };
   registry.add(Pool::kType, DeviceKind::cuda, std::move(average));
   add_kernel<Pool>(registry, "windows", refuse_windows, run_windows);
+}
+
+// Pooling of 8-bit integers: windows of every kind, and the global average, as QAveragePool specifies them.
+
+namespace {
+
+// V neighbouring channels a thread, 1, 4 or 8. Offsets fit 31 bits (refuse_unless_indexable).
+template <PoolKind kKind, int V>
+__global__ void pool_integers(PoolGeometry g, IntegerOperand operand, AverageStore average, void* y,
+                              const std::uint8_t* x) {
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
+  const unsigned i = thread_index();
+  if (i >= g.size) return;
+  const PoolPoint point(g, i);
+  const Taps(&taps)[3] = point.taps;
+  struct alignas(V) Unit {
+    std::uint8_t v[V];
+  };
+  int result[V];
+#pragma unroll
+  for (int v = 0; v < V; ++v) result[v] = kKind == PoolKind::max ? -128 : 0;
+  const int w_step = g.axis[2].dilation * g.axis[2].x_step;
+  int count = 0;
+  for (int d = taps[0].begin; d < taps[0].end; ++d) {
+    for (int h = taps[1].begin; h < taps[1].end; ++h) {
+      const int row = point.plane + (taps[0].first + d * g.axis[0].dilation) * g.axis[0].x_step +
+                      (taps[1].first + h * g.axis[1].dilation) * g.axis[1].x_step +
+                      taps[2].first * g.axis[2].x_step;
+#pragma unroll 3
+      for (int w = taps[2].begin; w < taps[2].end; ++w, ++count) {
+        const Unit unit = *reinterpret_cast<const Unit*>(x + row + w * w_step);
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          const int value = static_cast<std::int8_t>(unit.v[v] ^ (operand.flip & 0xFFU));
+          result[v] = kKind == PoolKind::max ? max(result[v], value) : result[v] + value;
+        }
+      }
+    }
+  }
+  if constexpr (kKind == PoolKind::max) {
+    Unit unit;
+#pragma unroll
+    for (int v = 0; v < V; ++v)
+      unit.v[v] = static_cast<std::uint8_t>(static_cast<unsigned>(result[v]) ^ (operand.flip & 0xFFU));
+    *reinterpret_cast<Unit*>(static_cast<std::uint8_t*>(y) + point.to) = unit;
+  } else {
+#pragma unroll
+    for (int v = 0; v < V; ++v) result[v] -= count * operand.zero_point;
+    average(y, point.to, result, point.divisor);
+  }
+}
+
+// Channels of a thread: as many as both sides allow.
+int channels_at_once(const ConstTensorView& x, const TensorView& y) {
+  if (!is_channels_last(x.desc) || !is_channels_last(y.desc)) return 1;
+  const auto all = reinterpret_cast<std::uintptr_t>(x.data) | reinterpret_cast<std::uintptr_t>(y.data) |
+                   static_cast<std::uintptr_t>(x.desc.shape[1]);
+  return all % 8 == 0 ? 8 : all % 4 == 0 ? 4 : 1;
+}
+
+template <PoolKind kKind>
+void run_integer_windows(const PoolAttributes& attributes, const IntegerOperand& operand,
+                         const AverageStore& average, const ConstTensorView& x, const TensorView& y,
+                         const RunContext& context) {
+  if (y.desc.elements() == 0) return;
+  const int width = channels_at_once(x, y);
+  const PoolGeometry g = pool_geometry(attributes, x.desc, y.desc, width);
+  const auto kernel = width == 8   ? pool_integers<kKind, 8>
+                      : width == 4 ? pool_integers<kKind, 4>
+                                   : pool_integers<kKind, 1>;
+  launch_waiting("pool integers", kernel, g.size, context, g, operand, average, static_cast<void*>(y.data),
+                 reinterpret_cast<const std::uint8_t*>(x.data));
+}
+
+void run_max(const Pool& layer, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+             const RunContext& context) {
+  const IntegerOperand operand(Quantization{1, 0, inputs[0].desc.dtype});
+  run_integer_windows<PoolKind::max>(layer.attributes(), operand, {}, inputs[0], outputs[0], context);
+}
+
+void run_average(const QAveragePool& layer, std::span<const ConstTensorView> inputs,
+                 std::span<const TensorView> outputs, const RunContext& context) {
+  const QAveragePoolAttributes& a = layer.attributes();
+  run_integer_windows<PoolKind::average>(a.pool, IntegerOperand(a.x), store_of(a, outputs[0].desc.dtype),
+                                         inputs[0], outputs[0], context);
+}
+
+// ---- Global average over NHWC: four channels a thread, or sixteen, the positions shared by the threads of a block
+// and, where there are many, by the blocks of a cluster. Whole numbers may be added in any order.
+
+constexpr int kAverageThreads = 512;
+constexpr int kMaxWords = 16;  // of a block
+constexpr int kSixteen = 4;    // words that a thread reads at once where there are many positions
+constexpr int kMaxSplits = 8;  // widest cluster that every GPU with clusters can launch
+
+struct GlobalAverage {
+  int all_words = 1;  // of a position
+  int words = 1;      // of a block, a power of two
+  int positions = 1;
+  int splits = 1;  // blocks of a cluster, along x
+  unsigned flip = 0;
+  int zero_point = 0;
+};
+
+// Words: read at once by a thread; g.words is a multiple of it.
+template <int Words>
+__global__ void __launch_bounds__(kAverageThreads)
+    global_average_integers(GlobalAverage g, AverageStore average, void* y, const unsigned* x) {
+  ptx::release_next_kernel();
+  ptx::wait_for_previous_kernel();
+  constexpr int kWarps = kAverageThreads / 32;
+  __shared__ int partial[kWarps][kMaxWords * 4];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int columns = g.words / Words;
+  const int column = thread & (columns - 1);
+  const int word = static_cast<int>(blockIdx.y) * g.words + column * Words;
+  const int rows = kAverageThreads / columns;
+  const auto n = static_cast<std::int64_t>(blockIdx.z);
+  int sum[Words * 4] = {};
+  if (word < g.all_words) {
+    struct alignas(Words * 4) Read {
+      unsigned v[Words];
+    };
+    const unsigned* from = x + n * g.positions * g.all_words + word;
+    const int step = rows * g.splits;
+#pragma unroll 8
+    for (int p = static_cast<int>(blockIdx.x) * rows + thread / columns; p < g.positions; p += step) {
+      const Read read = *reinterpret_cast<const Read*>(from + static_cast<std::int64_t>(p) * g.all_words);
+#pragma unroll
+      for (int v = 0; v < Words * 4; ++v)
+        sum[v] = __dp4a(static_cast<int>(read.v[v / 4] ^ g.flip), 1 << v % 4 * 8, sum[v]);
+    }
+  }
+#pragma unroll
+  for (int v = 0; v < Words * 4; ++v) {
+    for (int lanes = columns; lanes < 32; lanes *= 2) sum[v] += __shfl_xor_sync(~0U, sum[v], lanes);
+    if (thread % 32 < columns) partial[thread / 32][column * Words * 4 + v] = sum[v];
+  }
+  __syncthreads();
+  const bool mine = thread < g.words * 4;
+  int total = 0;
+  if (mine) {
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) total += partial[warp][thread];
+  }
+#if __CUDA_ARCH__ >= 900
+  if (g.splits > 1) {
+    namespace cg = cooperative_groups;
+    __shared__ int totals[kMaxWords * 4];
+    const cg::cluster_group cluster = cg::this_cluster();
+    if (mine) totals[thread] = total;
+    cluster.sync();
+    if (mine && blockIdx.x == 0) {
+      for (int rank = 1; rank < g.splits; ++rank)
+        total += cluster.map_shared_rank(totals, static_cast<unsigned>(rank))[thread];
+    }
+    cluster.sync();  // no block leaves while others still read its sums
+  }
+#endif
+  const int channel = static_cast<int>(blockIdx.y) * g.words * 4 + thread;
+  if (!mine || blockIdx.x != 0 || channel >= g.all_words * 4) return;
+  average(y, n * g.all_words * 4 + channel, total - g.positions * g.zero_point, g.positions);
+}
+
+class GlobalAverageKernel final : public Kernel {
+ public:
+  explicit GlobalAverageKernel(const NodeSpec& spec)
+      : store_(store_of(layer_as<QAveragePool>(spec.layer).attributes(), spec.outputs[0].dtype)) {
+    const IntegerOperand operand(layer_as<QAveragePool>(spec.layer).attributes().x);
+    const Shape& shape = spec.inputs[0]->shape;
+    average_.all_words = static_cast<int>(shape[1] / 4);
+    average_.positions = static_cast<int>(shape.elements() / (shape[0] * shape[1]));
+    average_.flip = operand.flip;
+    average_.zero_point = operand.zero_point;
+    // Blocks of 64 bytes a position where they leave little idle, else of 32.
+    while (average_.words < std::min(average_.all_words, kMaxWords / 2)) average_.words *= 2;
+    if (average_.all_words % kMaxWords == 0 || average_.all_words > 4 * kMaxWords) average_.words = kMaxWords;
+    PIPIT_CUDA(can_overlap(reinterpret_cast<const void*>(&global_average_integers<1>), overlap_));
+    int processors = 0;
+    PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, spec.gpu));
+    const std::int64_t blocks =
+        shape[0] * blocks_for(average_.all_words, static_cast<unsigned>(average_.words));
+    constexpr int kFewSteps = 8;  // loads in flight of a thread that reads words
+    const std::int64_t steps = std::int64_t{average_.positions} * average_.words / kAverageThreads;
+    const auto worth = [&](int splits) {
+      return splits <= kMaxSplits && steps >= kFewSteps * splits && blocks * splits <= 4LL * processors;
+    };
+    // What overlaps was compiled for GPUs with clusters.
+    while (overlap_ && worth(average_.splits * 2)) average_.splits *= 2;
+    sixteen_ = average_.all_words % kSixteen == 0 && average_.words >= kSixteen &&
+               steps >= 3 * kFewSteps * average_.splits;
+  }
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const auto splits = static_cast<unsigned>(average_.splits);
+    LaunchShape shape{dim3(splits, blocks_for(average_.all_words, static_cast<unsigned>(average_.words)),
+                           static_cast<unsigned>(inputs[0].desc.shape[0])),
+                      dim3(kAverageThreads)};
+    shape.overlap = overlap_;
+    shape.cluster = dim3(splits);
+    const bool sixteen = sixteen_ && reinterpret_cast<std::uintptr_t>(inputs[0].data) % 16 == 0;
+    PIPIT_CUDA(launch_kernel(sixteen ? global_average_integers<kSixteen> : global_average_integers<1>, shape,
+                             static_cast<cudaStream_t>(context.stream), average_, store_,
+                             static_cast<void*>(outputs[0].data),
+                             reinterpret_cast<const unsigned*>(inputs[0].data)));
+  }
+
+ private:
+  GlobalAverage average_;
+  AverageStore store_;
+  bool sixteen_ = false;
+  bool overlap_ = false;
+};
+
+Refusal refuse_global(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_indexable(spec)) return reason;
+  const TensorDesc& x = *spec.inputs[0];
+  if (!layer_as<QAveragePool>(spec.layer).attributes().pool.global) return "only global average pooling";
+  if (!is_channels_last(x)) return "the input must be channels_last";
+  if (x.elements() == 0 || x.shape[1] % 4 != 0) return "channels must be a multiple of 4";
+  if (x.shape[0] > 65535) return "more than 65535 images";
+  if (x.shape[1] > (1 << 20)) return "more than 2^20 channels";
+  return std::nullopt;
+}
+
+Refusal refuse_average(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_indexable(spec)) return reason;
+  return refuse_wide_pool(layer_as<QAveragePool>(spec.layer).attributes().pool, spec.inputs[0]->shape);
+}
+
+Refusal refuse_max(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_indexable(spec)) return reason;
+  const PoolAttributes& a = layer_as<Pool>(spec.layer).attributes();
+  const DType type = spec.inputs[0]->dtype;
+  if (a.kind != PoolKind::max || (type != DType::i8 && type != DType::u8)) return "only maxima of i8 and u8";
+  if (a.indices) return "the positions of the maxima are not computed";
+  return refuse_wide_pool(a, spec.inputs[0]->shape);
+}
+
+}  // namespace
+
+void register_cuda_qpool(Registry& registry) {
+  add_kernel<Pool>(registry, "integer_windows", refuse_max, run_max);
+  registry.add(QAveragePool::kType, DeviceKind::cuda,
+               {"global_average", refuse_global, [](const NodeSpec& spec) {
+                  return std::unique_ptr<Kernel>(std::make_unique<GlobalAverageKernel>(spec));
+                }});
+  add_kernel<QAveragePool>(registry, "windows", refuse_average, run_average);
 }
 
 }  // namespace pipit::internal

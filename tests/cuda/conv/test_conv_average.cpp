@@ -8,7 +8,7 @@
 #include "layers/ops/pool.h"
 #include "layers/ops/unary.h"
 #include "tests/cuda/conv/conv_cases.h"
-#include "tests/cuda/quantized/qconv_cases.h"
+#include "tests/cuda/conv/qconv_cases.h"
 
 namespace pipit::internal::test {
 namespace {

@@ -4,7 +4,6 @@
 #include <limits>
 #include <set>
 
-#include "layers/cuda/conv/followers.h"
 #include "layers/cuda/conv/gemm_problem.h"
 #include "layers/ops/unary.h"
 #include "layers/registry.h"

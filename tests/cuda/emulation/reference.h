@@ -13,7 +13,7 @@
 #include "layers/cuda/conv/chain/unit_layout.h"
 #include "layers/cuda/epilogue/functions.h"
 #include "layers/ops/quantization.h"
-#include "tests/cuda/chain/random_chain.h"
+#include "tests/cuda/conv/random_chain.h"
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/cuda/seed.h"
 

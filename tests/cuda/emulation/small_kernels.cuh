@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "layers/cuda/device/hopper_ptx.cuh"
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 

@@ -4,7 +4,7 @@
 #include <deque>
 #include <numeric>
 
-#include "layers/cuda/movement/channel_shuffle_kernel.cuh"
+#include "layers/cuda/movement/rows_kernel.cuh"
 #include "tests/cuda/emulation/reference.h"
 
 namespace pipit::internal::test::emulation {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "layers/cuda/movement/concat_rows_kernel.cuh"
+#include "layers/cuda/movement/rows_kernel.cuh"
 #include "tests/cuda/emulation/reference.h"
 
 namespace pipit::internal::test::emulation {

@@ -9,7 +9,6 @@
 #include <span>
 #include <utility>
 
-#include "layers/cuda/conv/spread_gemm/epilogue.cuh"
 #include "layers/cuda/conv/spread_gemm/kernel.cuh"
 #include "tests/cuda/emulation/conv_reference.h"
 

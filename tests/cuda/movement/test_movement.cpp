@@ -3,15 +3,13 @@
 
 #include "layers/ops/channel_shuffle.h"
 #include "layers/ops/reshaping.h"
+#include "layers/ops/resize.h"
 #include "layers/ops/slicing.h"
 #include "tests/cuda/conformance.h"
+#include "tests/cuda/quantized_cases.h"
 
-namespace pipit::internal {
+namespace pipit::internal::test {
 namespace {
-
-using test::expect_gpu;
-using test::GpuOperand;
-using test::shared_random;
 
 constexpr const char* kCopy = "strided_copy";
 constexpr Layout kBoth[] = {Layout::row_major, Layout::channels_last};
@@ -25,7 +23,7 @@ void check(const Layer& layer, const char* name, const std::vector<std::shared_p
     for (const Layout in : kBoth) {
       for (const Layout out : kBoth) {
         if (in == out && !same_layouts) continue;
-        test::GpuCase test;
+        GpuCase test;
         for (const auto& x : inputs) test.inputs.push_back({x, in});
         test.precision = precision;
         test.output_layout = out;
@@ -108,7 +106,7 @@ TEST(GpuMovement, ChannelShuffle) {
     const std::int64_t channels = groups * unit * pick(1, 40);
     const Shape shape{pick(1, 3), 1, pick(1, 30), pick(1, 30)};
     const bool is_bytes = pick(0, 2) == 0;
-    test::GpuCase test;
+    GpuCase test;
     test.precision = kPrecisions[pick(0, 1)];
     test.output_layout = Layout::channels_last;
     test.tolerance = kExact;
@@ -146,7 +144,7 @@ TEST(GpuMovement, SplitRows) {
       sizes.push_back(unit * pick(sizes.empty() ? 1 : 0, 5));
     const Shape shape = Shape{pick(1, 3), pick(1, 9), pick(1, 9), pick(1, 9)}.with(
         axis, std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
-    test::GpuCase test;
+    GpuCase test;
     test.precision = kPrecisions[pick(0, 1)];
     test.output_layout = kBoth[pick(0, 1)];
     test.tolerance = kExact;
@@ -156,7 +154,7 @@ TEST(GpuMovement, SplitRows) {
   }
   const auto x = shared_random({2, 4, 3, 5}, random);
   const auto refusal = [&](const std::vector<std::int64_t>& sizes, Layout in, Layout out) {
-    test::GpuCase test;
+    GpuCase test;
     test.inputs = {{x, in}};
     test.output_layout = out;
     return test::gpu_refusal(Split({1, sizes}), "rows", test);
@@ -210,5 +208,43 @@ TEST(GpuMovement, Gather) {
   EXPECT_TRUE(test::gpu_refusal(Gather({0}), "gather", {{{x}, {indices}}}).has_value());
 }
 
+TEST(GpuResize, NearestAndLinear) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed());
+  for (const ResizeCoordinates coordinates :
+       {ResizeCoordinates::half_pixel, ResizeCoordinates::align_corners, ResizeCoordinates::asymmetric,
+        ResizeCoordinates::pytorch_half_pixel, ResizeCoordinates::half_pixel_symmetric}) {
+    for (const ResizeMode mode : {ResizeMode::nearest, ResizeMode::linear}) {
+      ResizeAttributes a{mode, coordinates};
+      a.scales = {1, 1, 2, 2, 1, 1};
+      check(Resize(a), "taps", {shared_random({2, 8, 5, 6}, random)});
+      a.scales = {1, 1, 0.6F, 1.7F, 1, 1};
+      check(Resize(a), "taps", {shared_random({1, 3, 9, 11}, random)});
+      a.scales = {1, 1.5F, 2, 1, 1, 1};
+      check(Resize(a), "taps", {shared_random({1, 4, 3, 5}, random)});
+    }
+  }
+}
+
+TEST(QMovement, BytesAreMovedAsTheyAre) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(222);
+  for (const Layout layout : {kLast, Layout::row_major}) {
+    GpuCase test = exact_case(layout);
+    test.inputs = {{numbers.quantized({2, 16, 7, 5}, kI8), layout},
+                   {numbers.quantized({2, 5, 7, 5}, kI8), layout}};
+    expect_gpu(Concat({1}), "rows", test);
+    GpuCase mixed = test;
+    mixed.inputs[1].layout = layout == kLast ? Layout::row_major : kLast;
+    expect_gpu(Concat({1}), "strided_copy", mixed);
+    test.inputs.pop_back();
+    test.output_layout = layout == kLast ? Layout::row_major : kLast;
+    expect_gpu(ToLayout({test.output_layout}), "strided_copy", test);
+  }
+  GpuCase test = exact_case(Layout::row_major);
+  test.inputs = {{numbers.quantized({3, 8, 1, 1}, kI8)}};
+  expect_gpu(Reshape({Shape{3, 8}}), "strided_copy", test);
+}
+
 }  // namespace
-}  // namespace pipit::internal
+}  // namespace pipit::internal::test

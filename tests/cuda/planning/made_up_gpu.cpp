@@ -16,7 +16,7 @@
 #include "layers/cuda/conv/depthwise/plan.h"
 #include "layers/cuda/conv/direct/launch.h"
 #include "layers/cuda/conv/gemm_args.h"
-#include "layers/cuda/conv/library/im2col.h"
+#include "layers/cuda/conv/library/library.h"
 #include "layers/cuda/conv/narrow_gemm/plan.h"
 #include "layers/cuda/conv/pipelined_gemm/launch.h"
 #include "layers/cuda/conv/pooled_stem/plan.h"
@@ -29,8 +29,7 @@
 #include "layers/cuda/conv/stem/plan.h"
 #include "layers/cuda/conv/streamed_block/plan.h"
 #include "layers/cuda/conv/tensor_map.h"
-#include "layers/cuda/device/hopper_probe.h"
-#include "layers/cuda/libraries/epilogue.h"
+#include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/libraries/lt_gemm.h"
 #include "layers/cuda/linear/gemm.h"
 #include "layers/cuda/movement/concat_rows.h"
@@ -221,8 +220,14 @@ CUtensorMap row_map(const void*, const ConvShape&, int, int) {
   return {};
 }
 
-cudaError_t probe_hopper_kernels(bool& result) {
-  return hopper(result);
+int processors_of(int) {
+  return gpu().processors;
+}
+int hopper_processors(int) {
+  return gpu().major >= 9 ? gpu().processors : 0;
+}
+bool has_hopper_kernels() {
+  return gpu().major >= 9;
 }
 cudaError_t conv_gemm_has_clusters(bool& result) {
   return hopper(result);
@@ -274,16 +279,10 @@ cudaError_t prepare_qconv_gemm(const ConvTile&, const ConvGemmArgs&) {
 cudaError_t prepare_resident_gemm(const ResidentArgs&) {
   return cudaSuccess;
 }
-cudaError_t prepare_qresident_gemm(const ResidentArgs&) {
-  return cudaSuccess;
-}
 cudaError_t prepare_spread_gemm(const SpreadArgs&) {
   return cudaSuccess;
 }
 cudaError_t prepare_stem(const StemArgs&, int&, bool&) {
-  return cudaSuccess;
-}
-cudaError_t prepare_qstem(const StemArgs&, int&, bool&) {
   return cudaSuccess;
 }
 cudaError_t prepare_narrow_gemm(const NarrowArgs&, int&, bool&) {
@@ -342,16 +341,10 @@ cudaError_t launch_pad_bytes(const PadBytesArgs&, cudaStream_t) {
 cudaError_t launch_resident_gemm(const ResidentArgs&, cudaStream_t) {
   return cudaSuccess;
 }
-cudaError_t launch_qresident_gemm(const ResidentArgs&, cudaStream_t) {
-  return cudaSuccess;
-}
 cudaError_t launch_spread_gemm(const SpreadArgs&, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_stem(const StemArgs&, int, cudaStream_t) {
-  return cudaSuccess;
-}
-cudaError_t launch_qstem(const StemArgs&, int, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_skinny_gemm(const SkinnyGemm&, cudaStream_t) {

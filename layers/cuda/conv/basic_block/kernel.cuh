@@ -10,8 +10,6 @@
 
 #include "layers/cuda/conv/basic_block/plan.h"
 #include "layers/cuda/conv/chain/unit.cuh"
-#include "layers/cuda/conv/resident_block/ring_window.cuh"
-#include "layers/cuda/device/hopper_ptx.cuh"
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 

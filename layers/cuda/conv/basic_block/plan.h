@@ -22,7 +22,6 @@
 #include <variant>
 
 #include "layers/cuda/conv/chain/unit_layout.h"
-#include "layers/cuda/conv/resident_block/plan.h"
 #include "layers/cuda/epilogue/functions.h"
 
 namespace pipit::internal::cuda {
@@ -51,12 +50,46 @@ struct BasicBlockPlan {
   int unit_bytes() const { return kUnitRows * row_bytes(); }       ///< of a tap's weights, and of a tile
   /// Biases, in INT8 and multipliers, of both convolutions.
   int constant_bytes() const { return 2 * kUnitChannels * 4 * (element_bytes == 1 ? 2 : 1); }
-  int shared_bytes() const;
+  int shared_bytes() const {
+    return (kBasicWeightUnits + x_ring + ring) * unit_bytes() + constant_bytes() + row_bytes() +
+           kBlockReserved;
+  }
 };
 
-bool is_basic_block(const ConvChainShape& shape);
+inline bool is_basic_block(const ConvChainShape& shape) {
+  if (shape.inputs.size() != 1 || shape.convs.size() != 2) return false;
+  const ChainConv &head = shape.convs[0], &tail = shape.convs[1];
+  for (const ChainConv* conv : {&head, &tail}) {
+    if (!conv->window || conv->in_c != kUnitChannels || conv->out_c != kUnitChannels) return false;
+  }
+  return head.x == 0 && head.residual < 0 && tail.x == 1 && tail.residual <= 0;
+}
+
 /// The plan of a chain that is such a block. The reason where there is no plan.
-std::variant<BasicBlockPlan, std::string> plan_basic_block(const ConvChainShape& shape);
+inline std::variant<BasicBlockPlan, std::string> plan_basic_block(const ConvChainShape& shape) {
+  BasicBlockPlan plan;
+  plan.element_bytes = shape.element_bytes;
+  plan.adds_x = shape.convs[1].residual == 0;
+  plan.width = shape.width, plan.height = shape.height;
+  const std::int64_t positions = std::int64_t{shape.images} * shape.height * shape.width;
+  if (positions > (1 << 30)) return "more positions than are counted";
+  plan.positions = static_cast<int>(positions);
+  plan.tiles = (plan.positions + kUnitRows - 1) / kUnitRows;
+  plan.halo = (plan.width + kUnitRows) / kUnitRows;
+  plan.lag = 2 * plan.halo;
+  // With a tile of both for every other group no group waits for room; the copies of two more of x are in flight
+  // meanwhile. Weights in fp16 leave less.
+  const int least = plan.lag + 1, groups = block_groups(plan.element_bytes);
+  if (!has_turns(plan.lag, groups)) return "rows are too long";
+  plan.ring = least + groups - 1;
+  plan.x_ring = least + groups + 1;
+  while (plan.shared_bytes() > kBlockMaxShared) {
+    int& more = plan.x_ring > plan.ring ? plan.x_ring : plan.ring;
+    if (more <= least) return "shared memory has no room for weights and rows";
+    --more;
+  }
+  return plan;
+}
 
 // What the candidate "basic_block" asks of its kernels.
 

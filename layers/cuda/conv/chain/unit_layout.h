@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <optional>
 #include <vector>
 
 #include "layers/cuda/conv/conv_tile.h"
@@ -44,19 +46,97 @@ struct PositionGrid {
 constexpr int unit_column(int lane, int index) {
   return lane * 2 + index / 2 * 8 + index % 2;
 }
+
 /// The output of its unit that a column computes. Stored: 16 bytes of a lane's are neighbours, and the four lanes' are.
 /// Else they are the left operands of the next product as it wants them.
-int unit_output(bool stored, int element_bytes, int column);
+inline int unit_output(bool stored, int element_bytes, int column) {
+  const int lane = column / 2 % 4, index = column / 8 * 2 + column % 2;
+  if (stored) {
+    const int neighbours = 16 / element_bytes;  // that 16 bytes hold
+    return index / neighbours * 4 * neighbours + lane * neighbours + index % neighbours;
+  }
+  return element_bytes == 2 ? column : index / 4 * 16 + lane * 4 + index % 4;
+}
 
 /// Where byte `byte` of row `row` of a unit lies in it: 16 bytes are swizzled as the copy engine and the products want
 /// it.
-int swizzled_byte(int row, int byte, int row_bytes);
+inline int swizzled_byte(int row, int byte, int row_bytes) {
+  const int at = row * row_bytes + byte;
+  return at ^ (at >> 3 & (row_bytes == 128 ? 0x70 : 0x30));
+}
 
 /// The weights of a unit of outputs and some channels of a tap, of [out_c][taps][in_c], as they lie in shared memory:
 /// rows of 64 or 128 bytes.
-void pack_unit(const std::byte* weights, int in_c, int taps, int tap, int first_channel, int first_output,
-               bool stored, int element_bytes, std::byte* to, int channels = kUnitChannels);
+inline void pack_unit(const std::byte* weights, int in_c, int taps, int tap, int first_channel,
+                      int first_output, bool stored, int element_bytes, std::byte* to,
+                      int channels = kUnitChannels) {
+  const int row_bytes = channels * element_bytes;
+  for (int column = 0; column < kUnitChannels; ++column) {
+    const std::int64_t output = first_output + unit_output(stored, element_bytes, column);
+    const std::byte* from =
+        weights + ((output * taps + tap) * in_c + first_channel) * std::int64_t{element_bytes};
+    for (int byte = 0; byte < row_bytes; byte += 16)
+      std::memcpy(to + swizzled_byte(column, byte, row_bytes), from + byte, 16);
+  }
+}
+
 /// 64 values of 4 bytes in the order in which lanes read them: 16 bytes of four lanes are neighbours.
-void pack_unit_constants(const std::byte* values, bool stored, int element_bytes, std::byte* to);
+inline void pack_unit_constants(const std::byte* values, bool stored, int element_bytes, std::byte* to) {
+  for (int lane = 0; lane < 4; ++lane) {
+    for (int index = 0; index < 16; ++index) {
+      std::memcpy(to + (index / 4 * 16 + lane * 4 + index % 4) * 4,
+                  values + unit_output(stored, element_bytes, unit_column(lane, index)) * 4, 4);
+    }
+  }
+}
+
+// Residual blocks: what the kernels that compute one, or its end, share.
+
+inline constexpr int kBlockTaps = 9;
+inline constexpr int kBlockChunkBytes =
+    128;  ///< of a position's channels of x, which are copied at once for a tile
+inline constexpr int kBlockSlotBytes = kUnitRows * kBlockChunkBytes;
+inline constexpr int kBlockMaxUnits = 4;           ///< units of outputs, and of x
+inline constexpr int kBlockMaxShared = 227 << 10;  ///< bytes that a block of threads may take on Hopper
+inline constexpr int kBlockReserved = 2
+                                      << 10;  ///< of them: barriers, counters, the alignment of what follows
+
+/// Groups of four warps that take turns at iterations, as many as there are registers for.
+constexpr int block_groups(int element_bytes) {
+  return element_bytes == 1 ? 4 : 3;
+}
+
+/// Which convolution of the chain is what; -1: there is none.
+struct BlockRoles {
+  int head = -1, window = -1, tail = -1, projection = -1;
+};
+
+/// The roles of the convolutions of a block of `inner` channels between its convolutions. Nothing where the chain is no
+/// such block.
+inline std::optional<BlockRoles> block_roles(const ConvChainShape& shape, int inner) {
+  const auto count = static_cast<int>(shape.convs.size());
+  if (shape.inputs.size() != 1 || count < 3 || count > 4) return std::nullopt;
+  const auto conv = [&](int role) { return shape.convs[static_cast<std::size_t>(role)]; };
+  const auto value = [](int role) { return role + 1; };  // values begin with x
+  BlockRoles roles;
+  const auto is_tail = [&](int c) { return roles.window >= 0 && conv(c).x == value(roles.window); };
+  for (int c = 0; c < count; ++c) {
+    int& role = conv(c).window                            ? roles.window
+                : is_tail(c)                              ? roles.tail
+                : conv(c).out_c == inner && c + 1 < count ? roles.head
+                                                          : roles.projection;
+    if (role >= 0 || (conv(c).residual >= 0 && c + 1 < count)) return std::nullopt;
+    if (!conv(c).window && !is_tail(c) && conv(c).x != 0) return std::nullopt;
+    role = c;
+  }
+  if (roles.head < 0 || roles.window < 0 || roles.tail < 0 || conv(roles.window).x != value(roles.head) ||
+      conv(roles.window).out_c != inner)
+    return std::nullopt;
+  const int last = count - 1;
+  const int other = roles.projection == last ? roles.tail : roles.projection;
+  if (roles.projection >= 0 ? conv(last).residual != value(other) : conv(last).residual > 0)
+    return std::nullopt;
+  return roles;
+}
 
 }  // namespace pipit::internal::cuda

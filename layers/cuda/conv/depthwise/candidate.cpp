@@ -4,10 +4,9 @@
 #include <vector>
 
 #include "engine/cuda/runtime.h"
+#include "engine/plan/registry.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/depthwise/plan.h"
-#include "layers/cuda/conv/depthwise/problem.h"
-#include "layers/cuda/conv/followers.h"
 #include "layers/cuda/conv/gemm_args.h"
 #include "layers/cuda/conv/gemm_problem.h"
 #include "layers/cuda/cost/launch_cost.h"
@@ -29,8 +28,7 @@ Refusal refuse_window(const Window& w) {
   return std::nullopt;
 }
 
-}  // namespace
-
+/// Why kernels whose threads slide down rows do not compute the node: element types are left to the caller.
 Refusal refuse_sliding_depthwise(const NodeSpec& spec, const ConvAttributes& attributes) {
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
@@ -53,6 +51,7 @@ Refusal refuse_sliding_depthwise(const NodeSpec& spec, const ConvAttributes& att
   return std::nullopt;
 }
 
+/// The geometry without what a thread computes.
 DepthwiseGeometry depthwise_geometry(const NodeSpec& spec, const Window& window) {
   const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
   const Shape& x = spec.inputs[0]->shape;
@@ -65,6 +64,8 @@ DepthwiseGeometry depthwise_geometry(const NodeSpec& spec, const Window& window)
   g.window = narrow(window.kernel[0]), g.stride = narrow(window.stride[0]);
   return g;
 }
+
+}  // namespace
 
 }  // namespace pipit::internal::cuda
 

@@ -10,11 +10,9 @@
 
 #include "engine/base/ceil_div.h"
 #include "layers/cuda/conv/depthwise/plan.h"
-#include "layers/cuda/device/half_math.h"
+#include "layers/cuda/device/elements.cuh"
 #include "layers/cuda/device/ptx.cuh"
-#include "layers/cuda/device/quantized.cuh"
-#include "layers/cuda/epilogue/half_function.cuh"
-#include "layers/cuda/epilogue/int8_math.cuh"
+#include "layers/cuda/epilogue/stores.cuh"
 
 namespace pipit::internal::cuda::depthwise {
 

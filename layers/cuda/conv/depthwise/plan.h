@@ -23,7 +23,7 @@ struct DepthwiseGeometry {
   int columns = 1, rows = 1;  ///< of y that a thread computes
 };
 
-// What the candidate of Conv asks of its kernels (half.cu).
+// What the candidate of Conv asks of its kernels.
 
 /// x and y are f16, sums and everything else f32.
 struct ConvDepthwiseArgs : DepthwiseGeometry {
@@ -41,7 +41,7 @@ cudaError_t prepare_conv_depthwise_quads(ConvDepthwiseArgs& args, bool& overlap)
 /// After prepare_conv_depthwise_quads: launches only.
 cudaError_t launch_conv_depthwise_quads(const ConvDepthwiseArgs& args, bool overlap, cudaStream_t stream);
 
-// What the candidate of QConv asks of its kernels (int8.cu).
+// What the candidate of QConv asks of its kernels.
 
 /// A depthwise INT8 convolution as QConv specifies it.
 struct QDepthwiseArgs : DepthwiseGeometry {
@@ -76,9 +76,32 @@ cudaError_t prepare_qconv_depthwise(QDepthwiseArgs& args, bool& overlap);
 /// After prepare_qconv_depthwise: launches only.
 cudaError_t launch_qconv_depthwise_quads(const QDepthwiseArgs& args, bool overlap, cudaStream_t stream);
 
-// The weights of INT8 depthwise convolutions in the order in which their kernel reads them.
-
 /// Weights [channels, 1, window, window] as QDepthwiseArgs has them.
-std::vector<std::int32_t> pack_depthwise(std::span<const std::int8_t> from, std::size_t channels, int window);
+inline std::vector<std::int32_t> pack_depthwise(std::span<const std::int8_t> from, std::size_t channels,
+                                                int window) {
+  const auto k = static_cast<std::size_t>(window);
+  std::vector<std::int32_t> packed(static_cast<std::size_t>(depthwise_parts(window)) * channels);
+  const auto put = [&](std::size_t part, std::size_t c, std::size_t byte, std::int8_t weight) {
+    std::int32_t& word = packed[part * channels + c];
+    word = static_cast<std::int32_t>(static_cast<std::uint32_t>(word) |
+                                     std::uint32_t{static_cast<std::uint8_t>(weight)} << byte * 8);
+  };
+  for (std::size_t c = 0; c < channels; ++c) {
+    for (std::size_t r = 0; r < k; ++r) {
+      for (std::size_t column = 0; column < k; ++column) {
+        const std::int8_t weight = from[(c * k + r) * k + column];
+        if (k == 5 && r == 4) {
+          put(k + column, c, c % 4, weight);
+        } else if (k == 5) {
+          put(column, c, r, weight);
+        } else {
+          const std::size_t age = k - 1 - r;  // rows newer than this one
+          put(age < 4 ? column : k + column, c, 3 - age % 4, weight);
+        }
+      }
+    }
+  }
+  return packed;
+}
 
 }  // namespace pipit::internal::cuda

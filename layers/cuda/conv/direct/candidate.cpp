@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "engine/cuda/runtime.h"
+#include "engine/plan/registry.h"
 #include "layers/common/image.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/direct/launch.h"
-#include "layers/cuda/conv/direct/problem.h"
 #include "layers/cuda/conv/gemm_problem.h"
 #include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/families.h"
@@ -16,6 +16,9 @@
 
 namespace pipit::internal::cuda {
 
+namespace {
+
+/// Refuses outputs and windows that do not fit 32-bit coordinates or one launch.
 Refusal refuse_wide_window(const NodeSpec& spec, const Window& window) {
   // Coordinates are 32-bit and one launch has less than 2^31 blocks of 128 threads.
   constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
@@ -29,20 +32,18 @@ Refusal refuse_wide_window(const NodeSpec& spec, const Window& window) {
   return std::nullopt;
 }
 
-namespace {
-
 ImageStrides strides_of(const TensorDesc& desc) {
   const Image image(desc);
   return {image.batch_stride, image.channel_stride, image.stride[0], image.stride[1], image.stride[2]};
 }
 
-}  // namespace
-
+/// Strides of a desc whose layouts coincide may differ; the kernels want channel stride 1.
 ImageStrides channels_last_strides(TensorDesc desc) {
   desc.layout = Layout::channels_last;
   return strides_of(desc);
 }
 
+/// The geometry and strides; pointers and activation are left to the caller.
 DirectConvArgs direct_conv_geometry(const NodeSpec& spec, const ConvAttributes& attributes) {
   const Window window = as_3d(attributes.window);
   const Image x(*spec.inputs[0]);
@@ -65,6 +66,8 @@ DirectConvArgs direct_conv_geometry(const NodeSpec& spec, const ConvAttributes& 
   }
   return a;
 }
+
+}  // namespace
 
 }  // namespace pipit::internal::cuda
 

@@ -1,5 +1,4 @@
-// What the candidates of Conv ask of the kernels in real.cu. nvcc does not see the host code: it cannot compile its
-// format strings.
+// What the candidates of Conv ask of their kernels (launch.cu).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -40,7 +39,7 @@ cudaError_t launch_conv_direct(const DirectConvArgs& args, bool half, bool wide,
 /// group_in = group_out = 1; all channel strides are 1, the layouts [.., channels].
 cudaError_t launch_conv_depthwise(const DirectConvArgs& args, bool half, cudaStream_t stream);
 
-// What the candidates of QConv ask of the kernels in int8.cu.
+// What the candidates of QConv ask of theirs.
 
 /// An INT8 convolution as QConv specifies it: any type, zero point and stride.
 struct QDirectConvArgs {

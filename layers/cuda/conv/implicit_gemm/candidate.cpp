@@ -1,7 +1,6 @@
 // Candidate "implicit_gemm": fp16 convolution on the tensor cores without a patch matrix.
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
-#include "layers/cuda/conv/followers.h"
 #include "layers/cuda/conv/gemm_args.h"
 #include "layers/cuda/conv/gemm_problem.h"
 #include "layers/cuda/families.h"

@@ -2,7 +2,7 @@
 #include <array>
 
 #include "layers/cuda/conv/gemm_epilogue.cuh"
-#include "layers/cuda/conv/implicit_gemm/instance.cuh"
+#include "layers/cuda/conv/implicit_gemm/kernel.cuh"
 
 namespace pipit::internal::cuda {
 
@@ -54,44 +54,38 @@ std::array<ConvGemmInstance, 5> instances() {
       instance<ConvGemmTraits<128, 64, 2, 2, 3, 4, 3>, false, Epilogue>()};
 }
 
-// Null when there is no such instance.
-const ConvGemmInstance* find_instance(const ConvTile& tile, int vector, bool listed, bool function) {
+const ConvGemmInstance* instance_of(const ConvTile& tile, int vector, bool listed, bool function) {
   static const std::array kPlain = instances<PlainEpilogue>();
   static const std::array kFunction = instances<FunctionEpilogue>();
   static const std::array kListed{instance<Large, true, PlainEpilogue>(),
                                   instance<Square, true, PlainEpilogue>()};
-  const auto find = [&](const auto& instances) -> const ConvGemmInstance* {
-    for (const ConvGemmInstance& i : instances) {
-      if (i.rows == tile.rows && i.columns == tile.columns && i.vector == vector) return &i;
-    }
-    return nullptr;
-  };
-  if (listed) return function ? nullptr : find(kListed);
-  return function ? find(kFunction) : find(kPlain);
+  if (listed) return function ? nullptr : find_instance(kListed, tile, vector, true);
+  return find_instance(function ? kFunction : kPlain, tile, vector);
 }
 
-const ConvGemmInstance* find_instance(const ConvTile& tile, int vector, const ConvGemmArgs& args) {
-  if (args.average.images > 0) return vector == 8 ? average_instance(tile, false, false) : nullptr;
-  return find_instance(tile, vector, args.blocks != nullptr, args.function.gate != HalfGate::none);
+const ConvGemmInstance* instance_of(const ConvTile& tile, int vector, const ConvGemmArgs& args) {
+  static const auto kAverages = average_instances<float, false, HalfAverage>();
+  if (args.average.images > 0) return find_instance(kAverages, tile, vector);
+  return instance_of(tile, vector, args.blocks != nullptr, args.function.gate != HalfGate::none);
 }
 
 }  // namespace
 
 cudaError_t prepare_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args) {
-  return prepare_instance(find_instance(tile, vector, args));
+  return prepare_instance(instance_of(tile, vector, args));
 }
 
 cudaError_t conv_gemm_has_clusters(bool& result) {
   cudaFuncAttributes attributes{};
   const cudaError_t status =
-      cudaFuncGetAttributes(&attributes, find_instance(kConvTiles[0], 8, false, false)->function);
+      cudaFuncGetAttributes(&attributes, instance_of(kConvTiles[0], 8, false, false)->function);
   result = status == cudaSuccess && attributes.ptxVersion >= 90;
   return status;
 }
 
 cudaError_t launch_conv_gemm(const ConvTile& tile, int vector, const ConvGemmArgs& args,
                              cudaStream_t stream) {
-  return launch_instance(find_instance(tile, vector, args), args, stream);
+  return launch_instance(instance_of(tile, vector, args), args, stream);
 }
 
 cudaError_t launch_pad_channels(const PadChannelsArgs& args, cudaStream_t stream) {

@@ -1,8 +1,6 @@
 // Kernels of the candidate "implicit_gemm" in INT8 and their launches.
-#include <array>
-
 #include "layers/cuda/conv/gemm_epilogue.cuh"
-#include "layers/cuda/conv/implicit_gemm/instance.cuh"
+#include "layers/cuda/conv/implicit_gemm/kernel.cuh"
 
 namespace pipit::internal::cuda {
 
@@ -25,44 +23,50 @@ __global__ void pad_bytes(const __grid_constant__ PadBytesArgs args, std::int64_
   *reinterpret_cast<uint4*>(args.y + index * 16) = *reinterpret_cast<const uint4*>(values);
 }
 
-// Null when there is no such instance.
-template <template <typename> typename Epilogue>
-const ConvGemmInstance* find_instance(const ConvTile& tile, bool listed) {
+// EndsUnstored: pixels of 8 bytes and a multiple of 16 (ConvShape::unstored), not of the largest tile.
+template <bool EndsUnstored, template <typename> typename Epilogue>
+const ConvGemmInstance* instance_of(const ConvTile& tile, bool listed) {
   using Sum = std::int32_t;
   // Rows, columns, warps along each, stages, vector, blocks per multiprocessor that registers must allow.
   using Large = ConvGemmTraits<128, 128, 2, 4, 3, 8, 2, Sum>;
-  using Square = ConvGemmTraits<64, 64, 2, 2, 4, 8, 3, Sum>;
-  static const std::array kInstances{
-      instance<Large, false, Epilogue>(),
-      instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3, Sum>, false, Epilogue>(),
-      instance<Square, false, Epilogue>(),
-      instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4, Sum>, false, Epilogue>(),
-      instance<Large, true, Epilogue>(),
-      instance<Square, true, Epilogue>(),
-  };
-  for (const ConvGemmInstance& i : kInstances) {
-    if (i.rows == tile.rows && i.columns == tile.columns && i.listed == listed) return &i;
-  }
-  return nullptr;
+  using Square = ConvGemmTraits<64, 64, 2, 2, 4, 8, 3, Sum, EndsUnstored>;
+  static const auto kInstances = [] {
+    std::vector<ConvGemmInstance> result{
+        instance<ConvGemmTraits<128, 64, 2, 2, 3, 8, 3, Sum, EndsUnstored>, false, Epilogue>(),
+        instance<Square, false, Epilogue>(),
+        instance<ConvGemmTraits<64, 32, 2, 2, 4, 8, 4, Sum, EndsUnstored>, false, Epilogue>(),
+        instance<Square, true, Epilogue>()};
+    if constexpr (!EndsUnstored) {
+      result.push_back(instance<Large, false, Epilogue>());
+      result.push_back(instance<Large, true, Epilogue>());
+    }
+    return result;
+  }();
+  return find_instance(kInstances, tile, 8, listed);
 }
 
-const ConvGemmInstance* find_instance(const ConvTile& tile, const ConvGemmArgs& args) {
-  if (args.average.images > 0) return average_instance(tile, true, args.shape.unstored > 0);
-  if (args.shape.unstored > 0) return unstored_instance(tile, args);
+template <bool EndsUnstored>
+const ConvGemmInstance* instance_of(const ConvTile& tile, const ConvGemmArgs& args) {
+  static const auto kAverages = average_instances<std::int32_t, EndsUnstored, Int8Average>();
+  if (args.average.images > 0) return find_instance(kAverages, tile);
   const bool listed = args.blocks != nullptr;
-  if (args.stored != ConvStored::i8) return find_instance<RealEpilogue>(tile, listed);
-  return args.table != nullptr ? find_instance<LookedUpEpilogue>(tile, listed)
-                               : find_instance<BytesEpilogue>(tile, listed);
+  if (args.stored != ConvStored::i8) return instance_of<EndsUnstored, RealEpilogue>(tile, listed);
+  return args.table != nullptr ? instance_of<EndsUnstored, LookedUpEpilogue>(tile, listed)
+                               : instance_of<EndsUnstored, BytesEpilogue>(tile, listed);
+}
+
+const ConvGemmInstance* instance_of(const ConvTile& tile, const ConvGemmArgs& args) {
+  return args.shape.unstored > 0 ? instance_of<true>(tile, args) : instance_of<false>(tile, args);
 }
 
 }  // namespace
 
 cudaError_t prepare_qconv_gemm(const ConvTile& tile, const ConvGemmArgs& args) {
-  return prepare_instance(find_instance(tile, args));
+  return prepare_instance(instance_of(tile, args));
 }
 
 cudaError_t launch_qconv_gemm(const ConvTile& tile, const ConvGemmArgs& args, cudaStream_t stream) {
-  return launch_instance(find_instance(tile, args), args, stream);
+  return launch_instance(instance_of(tile, args), args, stream);
 }
 
 cudaError_t launch_pad_bytes(const PadBytesArgs& args, cudaStream_t stream) {

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "layers/cuda/conv/library/im2col.h"
 #include "layers/cuda/conv/library/library.h"
 #include "layers/cuda/families.h"
-#include "layers/cuda/libraries/epilogue.h"
 #include "layers/cuda/libraries/lt_gemm.h"
 #include "layers/ops/inference_checks.h"
 

@@ -1,4 +1,4 @@
-#include "layers/cuda/conv/library/im2col.h"
+#include "layers/cuda/conv/library/library.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,18 +1,24 @@
 // What the convolutions through libraries share.
 #pragma once
 
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <array>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "engine/base/ceil_div.h"
+#include "engine/cuda/runtime.h"
 #include "layers/common/image.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/constants.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/ops/conv.h"
+#include "layers/ops/quantization.h"
+#include "layers/ops/window.h"
 
 namespace pipit::internal::cuda {
 
@@ -94,5 +100,61 @@ std::vector<T> filters_by_tap(const Tensor& weights, std::int64_t row) {
   }
   return packed;
 }
+
+// Patches of a convolution's input as the rows of a matrix.
+
+/// patches [positions, groups, row]: row `p` holds for each group the taps of output position p, per tap the group's
+/// channels, 0 where a tap lies in the padding, and zeros up to `row` elements. Of these only what `kept` names.
+struct Im2colShape {
+  Window window;  ///< of rank 3
+  std::int64_t groups = 1;
+  std::int64_t group_channels = 1;
+  std::int64_t row = 0;  ///< elements of a group's row, at least those that are kept
+  /// What a row holds: runs of `block` neighbouring channels of a tap, ascending, each by where it begins in
+  /// tap * group_channels + channel. Empty: everything.
+  std::vector<std::int64_t> kept;
+  std::int64_t block = 1;                ///< divides group_channels
+  std::size_t element = 4;               ///< bytes
+  std::array<std::int64_t, 3> input{};   ///< extents
+  std::array<std::int64_t, 3> output{};  ///< extents
+  std::int64_t batch_stride = 0;         ///< strides of the input, in elements
+  std::int64_t channel_stride = 0;
+  std::array<std::int64_t, 3> stride{};
+};
+
+class Im2col {
+ public:
+  Im2col() = default;
+  /// Prepares the table of columns on the current GPU. Throws Error when memory is not to be had.
+  explicit Im2col(const Im2colShape& shape);
+  /// Why the shape cannot be handled (indices beyond 31 bits); null when it can.
+  static const char* problem(const Im2colShape& shape, std::int64_t images);
+  /// Gathers the patches of `images` images; all memory on the GPU, the patches 16-byte aligned.
+  void run(const void* input, std::int64_t images, void* patches, cudaStream_t stream) const;
+
+ private:
+  Im2colShape shape_;
+  int vector_ = 1;  // elements that move at once
+  std::int64_t columns_ = 0;
+  DeviceBuffer table_;
+};
+
+// Numbers that distinguish how a foreign kernel may round between int32 sums and INT8.
+
+/// One value per output channel for y = requantize((0 + bias) * multiplier + residual * kProbeResidualScale, bounds,
+/// 0), which layers/ops/quantization.h rounds after every operation.
+struct RequantizationProbe {
+  static constexpr float kResidualScale = 7.3F;
+
+  std::vector<std::int32_t> bias;
+  std::vector<float> multiplier;
+  std::vector<std::int8_t> residual;
+  std::vector<float> value;  ///< before clamping and rounding
+};
+
+/// With a residual: values on which either of the two contractions to a multiply-add ends at another integer, in turns,
+/// and values beyond `bounds`. Without one: ties, values next to them, values beyond `bounds`, sums that f32 does not
+/// have. The same for equal arguments; where `bounds` leave no room for a tie, values beyond them alone.
+RequantizationProbe requantization_probe(std::size_t channels, bool residual, const StepBounds& bounds);
 
 }  // namespace pipit::internal::cuda

@@ -6,7 +6,6 @@
 
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
-#include "layers/cuda/conv/followers.h"
 #include "layers/cuda/conv/gemm_problem.h"
 #include "layers/cuda/conv/narrow_gemm/plan.h"
 #include "layers/cuda/cost/launch_cost.h"

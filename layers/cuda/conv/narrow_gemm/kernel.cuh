@@ -6,7 +6,7 @@
 
 #include "layers/cuda/conv/narrow_gemm/plan.h"
 #include "layers/cuda/device/ptx.cuh"
-#include "layers/cuda/epilogue/int8_math.cuh"
+#include "layers/cuda/epilogue/stores.cuh"
 
 namespace pipit::internal::cuda {
 

@@ -5,7 +5,6 @@
 
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
-#include "layers/cuda/conv/followers.h"
 #include "layers/cuda/conv/gemm_problem.h"
 #include "layers/cuda/conv/pipelined_gemm/launch.h"
 #include "layers/cuda/conv/tensor_map.h"

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "layers/cuda/conv/gemm_epilogue.cuh"
-#include "layers/cuda/device/hopper_ptx.cuh"
 #include "layers/cuda/device/launch.cuh"
+#include "layers/cuda/device/ptx.cuh"
 
 namespace pipit::internal::cuda {
 

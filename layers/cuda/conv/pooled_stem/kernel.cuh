@@ -9,10 +9,9 @@
 
 #include "layers/cuda/conv/chain/unit.cuh"
 #include "layers/cuda/conv/pooled_stem/plan.h"
-#include "layers/cuda/device/hopper_ptx.cuh"
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
-#include "layers/cuda/epilogue/int8_math.cuh"
+#include "layers/cuda/epilogue/stores.cuh"
 
 namespace pipit::internal::cuda::pooled_stem {
 

@@ -7,7 +7,6 @@
 
 #include "layers/cuda/conv/chain/unit.cuh"
 #include "layers/cuda/conv/projected_sum/plan.h"
-#include "layers/cuda/device/hopper_ptx.cuh"
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 

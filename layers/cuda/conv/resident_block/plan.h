@@ -14,7 +14,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -25,30 +24,8 @@
 
 namespace pipit::internal::cuda {
 
-inline constexpr int kBlockTaps = 9;
-inline constexpr int kBlockChunkBytes =
-    128;  ///< of a position's channels of x, which are copied at once for a tile
-inline constexpr int kBlockSlotBytes = kUnitRows * kBlockChunkBytes;
-inline constexpr int kBlockMaxUnits = 4;           ///< units of outputs, and of x
-inline constexpr int kBlockMaxShared = 227 << 10;  ///< bytes that a block of threads may take on Hopper
-inline constexpr int kBlockReserved = 2
-                                      << 10;  ///< of them: barriers, counters, the alignment of what follows
-
 /// What is added to what: nothing, x or the projection to the tail's outputs, or the tail's to the projection's.
 enum class BlockAdds : std::uint8_t { nothing, x, projection, tail };
-
-/// Groups of four warps that take turns at iterations, as many as there are registers for.
-constexpr int block_groups(int element_bytes) {
-  return element_bytes == 1 ? 4 : 3;
-}
-
-/// Which convolution of the chain is what; -1: there is none.
-struct BlockRoles {
-  int head = -1, window = -1, tail = -1, projection = -1;
-};
-/// The roles of the convolutions of a block of `inner` channels between its convolutions. Nothing where the chain is no
-/// such block.
-std::optional<BlockRoles> block_roles(const ConvChainShape& shape, int inner);
 
 struct BlockPlan {
   int element_bytes = 1;
@@ -71,11 +48,42 @@ struct BlockPlan {
   /// Biases, in INT8 and multipliers, of the outputs of a unit.
   int constant_bytes() const { return kUnitChannels * 4 * (element_bytes == 1 ? 2 : 1); }
   int constant_units() const { return 2 + out_units * (projects() ? 2 : 1); }
-  int shared_bytes() const;
+  int shared_bytes() const {
+    return (weight_units() + ring) * unit_bytes() + (kBlockSlotBytes << slots_log2) +
+           constant_units() * constant_bytes() + row_bytes() + kBlockReserved;
+  }
 };
 
 /// The reason where there is no plan.
-std::variant<BlockPlan, std::string> plan_block(const ConvChainShape& shape, const BlockRoles& roles);
+inline std::variant<BlockPlan, std::string> plan_block(const ConvChainShape& shape, const BlockRoles& roles) {
+  const int in_c = shape.inputs[0];
+  const int out_c = shape.convs[static_cast<std::size_t>(roles.tail)].out_c;
+  if (in_c % kUnitChannels != 0 || out_c % kUnitChannels != 0) return "channels are no multiple of 64";
+  BlockPlan plan;
+  plan.element_bytes = shape.element_bytes;
+  plan.in_units = in_c / kUnitChannels, plan.out_units = out_c / kUnitChannels;
+  if (roles.projection >= 0) {
+    plan.adds = roles.projection > roles.tail ? BlockAdds::tail : BlockAdds::projection;
+  } else if (shape.convs[static_cast<std::size_t>(roles.tail)].residual >= 0) {
+    plan.adds = BlockAdds::x;
+  }
+  if (plan.in_units > kBlockMaxUnits || plan.out_units > kBlockMaxUnits ||
+      (plan.projects() && plan.in_units > 1))
+    return "more channels than there is room for";
+  plan.width = shape.width, plan.height = shape.height;
+  const std::int64_t positions = std::int64_t{shape.images} * shape.height * shape.width;
+  if (positions > (1 << 30)) return "more positions than are counted";
+  plan.positions = static_cast<int>(positions);
+  plan.tiles = (plan.positions + kUnitRows - 1) / kUnitRows;
+  plan.halo = (plan.width + kUnitRows) / kUnitRows;
+  plan.lag = 2 * plan.halo + 1;
+  // With a tile for every group no group waits for room. Weights in fp16 leave less.
+  plan.ring = plan.lag + (plan.element_bytes == 1 ? block_groups(1) : 2);
+  for (plan.slots_log2 = 3; plan.shared_bytes() > kBlockMaxShared; --plan.slots_log2) {
+    if (plan.slots_log2 == 1) return "shared memory has no room for weights and rows";
+  }
+  return plan;
+}
 
 // What the candidate "resident_block" asks of its kernels.
 

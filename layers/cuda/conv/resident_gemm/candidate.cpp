@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include "layers/common/layer_kernel.h"
-#include "layers/cuda/conv/followers.h"
 #include "layers/cuda/conv/gemm_problem.h"
 #include "layers/cuda/conv/resident_gemm/plan.h"
 #include "layers/cuda/conv/tensor_map.h"
@@ -347,7 +346,7 @@ class QResidentGemm final : public Kernel {
         args_(problem_.args()) {
     operands_.set(args_.conv);
     args_.weights = problem_.weights_map(operands_.weights());
-    PIPIT_CUDA(cuda::prepare_qresident_gemm(args_));
+    PIPIT_CUDA(cuda::prepare_resident_gemm(args_));
     problem_.x_map(
         operands_.weights());  // throws what is wrong with the geometry, if anything, before the first run
   }
@@ -361,7 +360,7 @@ class QResidentGemm final : public Kernel {
     args.x = problem_.x_map(inputs[0].data);
     args.conv.residual = optional_data<std::int8_t>(inputs, 3);
     args.conv.y = outputs[0].data;
-    PIPIT_CUDA(cuda::launch_qresident_gemm(args, static_cast<cudaStream_t>(context.stream)));
+    PIPIT_CUDA(cuda::launch_resident_gemm(args, static_cast<cudaStream_t>(context.stream)));
   }
 
  private:

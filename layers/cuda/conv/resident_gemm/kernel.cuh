@@ -7,8 +7,8 @@
 
 #include "layers/cuda/conv/gemm_tile.cuh"
 #include "layers/cuda/conv/resident_gemm/plan.h"
-#include "layers/cuda/device/hopper_ptx.cuh"
 #include "layers/cuda/device/launch.cuh"
+#include "layers/cuda/device/ptx.cuh"
 
 namespace pipit::internal::cuda {
 
@@ -291,19 +291,6 @@ template <template <int> typename Epilogue>
 const void* resident_function(const ResidentPlan& plan) {
   return plan.columns == 128 ? reinterpret_cast<const void*>(&resident_gemm<128, Epilogue<128>>)
                              : reinterpret_cast<const void*>(&resident_gemm<64, Epilogue<64>>);
-}
-
-inline cudaError_t prepare_resident_instance(const void* function) {
-  return allow_shared(function, kResidentShared - kResidentReserved);
-}
-
-inline cudaError_t launch_resident_instance(const void* function, const ResidentArgs& args,
-                                            cudaStream_t stream) {
-  LaunchShape shape{dim3(static_cast<unsigned>(args.conv.column_tiles), static_cast<unsigned>(args.workers)),
-                    dim3(static_cast<unsigned>(args.plan.groups * 128 + 128))};
-  shape.shared_bytes = static_cast<std::size_t>(args.plan.shared_bytes);
-  shape.overlap = args.conv.overlap;
-  return launch_kernel(function, shape, stream, args);
 }
 
 }  // namespace pipit::internal::cuda

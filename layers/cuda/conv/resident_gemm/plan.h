@@ -65,7 +65,7 @@ std::vector<int> resident_places(const ConvShape& shape, const KeptDepth& depth,
 /// looked up. So it is where nothing is left out and channels are a multiple of 64 bytes.
 bool places_are_paired(const ResidentPlan& plan, const std::vector<int>& places);
 
-// What the candidates ask of their kernels (half.cu, int8.cu).
+// What the candidates ask of their kernels (launch.cu).
 
 struct ResidentArgs {
   ConvGemmArgs conv;  ///< without x and weights; of its depth nothing counts
@@ -88,9 +88,6 @@ struct ResidentArgs {
 cudaError_t prepare_resident_gemm(const ResidentArgs& args);
 /// After prepare_resident_gemm: launches only.
 cudaError_t launch_resident_gemm(const ResidentArgs& args, cudaStream_t stream);
-/// The same in INT8.
-cudaError_t prepare_qresident_gemm(const ResidentArgs& args);
-cudaError_t launch_qresident_gemm(const ResidentArgs& args, cudaStream_t stream);
 
 // A node as "resident_gemm" computes it: what the candidates in fp16 and INT8 share.
 

@@ -7,9 +7,8 @@
 #include <type_traits>
 
 #include "layers/cuda/conv/row_chain/plan.h"
-#include "layers/cuda/device/hopper_ptx.cuh"
 #include "layers/cuda/device/ptx.cuh"
-#include "layers/cuda/epilogue/int8_math.cuh"
+#include "layers/cuda/epilogue/stores.cuh"
 
 namespace pipit::internal::cuda {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "layers/cuda/conv/chain/unit_layout.h"
-#include "layers/cuda/device/host_device.h"
+#include "layers/cuda/device/fast_division.h"
 
 namespace pipit::internal::cuda {
 

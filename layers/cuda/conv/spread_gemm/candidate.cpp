@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 
+#include <string>
+#include <vector>
+
 #include "engine/cuda/runtime.h"
+#include "engine/plan/registry.h"
 #include "layers/common/layer_kernel.h"
-#include "layers/cuda/conv/followers.h"
 #include "layers/cuda/conv/gemm_problem.h"
-#include "layers/cuda/conv/spread_gemm/problem.h"
+#include "layers/cuda/conv/spread_gemm/plan.h"
 #include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
@@ -13,20 +16,53 @@
 
 namespace pipit::internal::cuda {
 
-namespace {}  // namespace
+namespace {
 
+/// Weights and biases of a Conv on the GPU.
+class SpreadConstants {
+ public:
+  SpreadConstants(const NodeSpec& spec, const ConvShape& shape, const SpreadPlan& plan)
+      : activation_(layer_as<Conv>(spec.layer).attributes().activation) {
+    const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
+    std::vector<Half> halves;
+    for (const float w : weights.values<float>()) halves.push_back(to_half(w));
+    const std::vector<std::byte> packed =
+        pack_spread(shape, plan, sizeof(Half), std::as_bytes(std::span(halves)).data());
+    weights_ = DeviceBuffer(packed.data(), packed.size());
+    std::vector<float> bias(static_cast<std::size_t>(ceil_div(shape.out_c, kSpreadColumns) * kSpreadColumns));
+    if (const Tensor* given = spec.constant(2))
+      std::copy_n(given->values<float>().data(), shape.out_c, bias.begin());
+    bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
+  }
+  /// Sets them and the activation.
+  void set(ConvGemmArgs& args) const {
+    args.weights = weights_.data();
+    args.bias = bias_.data();
+    args.low = activation_.low, args.high = activation_.high;
+  }
+  std::size_t bytes() const { return weights_.bytes() + bias_.bytes(); }
+
+ private:
+  DeviceBuffer weights_;
+  DeviceBuffer bias_;
+  Clamp activation_;
+};
+
+/// What no instance handles, beside what refuse_conv_gemm names.
 Refusal refuse_spread_gemm(const NodeSpec& spec, const ConvShape& shape) {
   if (!is_channels_last(*spec.inputs[0])) return "x must be channels_last";
   if (!has_hopper_kernels()) return "only Hopper's GPUs are handled";
   return refuse_spread(shape);
 }
 
+/// The names of the variants, the likely best first.
 std::vector<std::string> spread_variants(const NodeSpec& spec, const ConvShape& shape) {
   std::vector<std::string> names;
   for (const SpreadPlan& plan : spread_plans(shape, processors_of(spec.gpu))) names.push_back(plan.name());
   return names;
 }
 
+/// The plan that the spec names, or the first. Throws Error when there is none of that name.
 SpreadPlan spread_plan(const NodeSpec& spec, const ConvShape& shape) {
   const std::vector<SpreadPlan> plans = spread_plans(shape, processors_of(spec.gpu));
   if (spec.variant.empty()) return plans.front();
@@ -36,6 +72,7 @@ SpreadPlan spread_plan(const NodeSpec& spec, const ConvShape& shape) {
   fail("there is no variant '{}'", spec.variant);
 }
 
+/// The estimate of "spread_gemm" in the spec's variant, or the one that it chooses.
 Estimate spread_estimate(const NodeSpec& spec, const ConvShape& shape) {
   const SpreadPlan plan = spread_plan(spec, shape);
   const int processors = processors_of(spec.gpu);
@@ -51,25 +88,14 @@ Estimate spread_estimate(const NodeSpec& spec, const ConvShape& shape) {
       fmt::format("spread_gemm {}{}", shape.int8 ? "i8" : "f16", plan.slices > 1 ? " shared" : ""), terms);
 }
 
-SpreadConstants::SpreadConstants(const NodeSpec& spec, const ConvShape& shape, const SpreadPlan& plan)
-    : activation_(layer_as<Conv>(spec.layer).attributes().activation) {
+/// The constants of a QConv.
+QConvGemmOperands spread_operands(const NodeSpec& spec, const ConvShape& shape, const SpreadPlan& plan) {
   const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-  std::vector<Half> halves;
-  for (const float w : weights.values<float>()) halves.push_back(to_half(w));
-  const std::vector<std::byte> packed =
-      pack_spread(shape, plan, sizeof(Half), std::as_bytes(std::span(halves)).data());
-  weights_ = DeviceBuffer(packed.data(), packed.size());
-  std::vector<float> bias(static_cast<std::size_t>(ceil_div(shape.out_c, kSpreadColumns) * kSpreadColumns));
-  if (const Tensor* given = spec.constant(2))
-    std::copy_n(given->values<float>().data(), shape.out_c, bias.begin());
-  bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
+  return {spec, shape, pack_spread(shape, plan, 1, std::as_bytes(weights.values<std::int8_t>()).data()),
+          kSpreadColumns};
 }
 
-void SpreadConstants::set(ConvGemmArgs& args) const {
-  args.weights = weights_.data();
-  args.bias = bias_.data();
-  args.low = activation_.low, args.high = activation_.high;
-}
+}  // namespace
 
 }  // namespace pipit::internal::cuda
 
@@ -173,16 +199,6 @@ class QSpreadGemm final : public Kernel {
 };
 
 }  // namespace
-
-namespace cuda {
-
-QConvGemmOperands spread_operands(const NodeSpec& spec, const ConvShape& shape, const SpreadPlan& plan) {
-  const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-  return {spec, shape, pack_spread(shape, plan, 1, std::as_bytes(weights.values<std::int8_t>()).data()),
-          kSpreadColumns};
-}
-
-}  // namespace cuda
 
 void register_cuda_qconv_spread(Registry& registry) {
   Candidate candidate{

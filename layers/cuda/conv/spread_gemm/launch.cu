@@ -1,5 +1,4 @@
 // The kernels of "spread_gemm" that are compiled, and their launch.
-#include "layers/cuda/conv/spread_gemm/epilogue.cuh"
 #include "layers/cuda/conv/spread_gemm/kernel.cuh"
 #include "layers/cuda/device/launch.cuh"
 

@@ -7,7 +7,6 @@
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/chain/conv_chain.h"
-#include "layers/cuda/conv/followers.h"
 #include "layers/cuda/conv/gemm_problem.h"
 #include "layers/cuda/conv/squeeze_excite/plan.h"
 #include "layers/cuda/device/gpu_info.h"

@@ -7,10 +7,9 @@
 #include <cstdint>
 
 #include "layers/cuda/conv/squeeze_excite/plan.h"
-#include "layers/cuda/device/hopper_ptx.cuh"
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
-#include "layers/cuda/epilogue/half_function.cuh"
+#include "layers/cuda/epilogue/stores.cuh"
 
 namespace pipit::internal::cuda {
 

@@ -1,14 +1,14 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <string_view>
 
 #include "engine/cuda/runtime.h"
+#include "engine/plan/registry.h"
 #include "layers/common/layer_kernel.h"
-#include "layers/cuda/conv/followers.h"
 #include "layers/cuda/conv/gemm_args.h"
 #include "layers/cuda/conv/gemm_problem.h"
 #include "layers/cuda/conv/stem/plan.h"
-#include "layers/cuda/conv/stem/problem.h"
 #include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
@@ -61,8 +61,7 @@ int copied_bytes(const StemArgs& args, std::int64_t element) {
   return 0;
 }
 
-}  // namespace
-
+/// What no such kernel handles, but for its types.
 Refusal refuse_stem_problem(const NodeSpec& spec, const ConvAttributes& attributes) {
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
@@ -95,30 +94,17 @@ Refusal refuse_stem_problem(const NodeSpec& spec, const ConvAttributes& attribut
   return std::nullopt;
 }
 
+/// The variants of a node (Candidate::variants): a tile, with "+overlap" where the launch overlaps with the previous
+/// kernel.
 std::vector<std::string> stem_variants(const NodeSpec& spec, const ConvAttributes& attributes) {
   std::vector<std::string> names;
   for (const Way& way : ways_of(shape_of(spec, attributes), spec.gpu)) names.push_back(way.name());
   return names;
 }
 
-Estimate stem_estimate(const NodeSpec& spec, const ConvAttributes& attributes) {
-  const StemArgs args = stem_args(spec, attributes);
-  const std::int64_t column_tiles = ceil_div(args.shape.out_c, args.tile.width);
-  const std::int64_t blocks = args.tiles * column_tiles;
-  const int processors = processors_of(spec.gpu);
-  LaunchTerms terms;
-  terms.steps = args.steps;
-  terms.rounds = static_cast<double>(ceil_div(blocks, processors));
-  terms.blocks = static_cast<double>(blocks) / processors;
-  terms.megabytes = operand_megabytes(spec);
-  terms.again = 1e-6 * static_cast<double>(spec.inputs[0]->bytes()) * static_cast<double>(column_tiles - 1);
-  terms.waits = args.overlap ? 0 : 1;
-  return estimate_of(
-      fmt::format("stem {} {}{}", args.shape.int8 ? "i8" : "f16", args.tile.name(), args.x_f32 ? " f32" : ""),
-      terms);
-}
-
-StemArgs stem_args(const NodeSpec& spec, const ConvAttributes& attributes) {
+/// Arguments for the variant that the node names, or for the best by rule: geometry, where the elements of x lie, type
+/// of x, overlap. Throws Error when there is no such variant.
+StemArgs node_stem_args(const NodeSpec& spec, const ConvAttributes& attributes) {
   const ConvShape shape = shape_of(spec, attributes);
   const std::vector<Way> ways = ways_of(shape, spec.gpu);
   const Way* chosen = spec.variant.empty() ? ways.data() : nullptr;
@@ -145,6 +131,26 @@ StemArgs stem_args(const NodeSpec& spec, const ConvAttributes& attributes) {
   if (args.prefetches) args.shared_bytes = more;
   return args;
 }
+
+/// The estimate of "stem" in the spec's variant, or the one that it chooses.
+Estimate stem_estimate(const NodeSpec& spec, const ConvAttributes& attributes) {
+  const StemArgs args = node_stem_args(spec, attributes);
+  const std::int64_t column_tiles = ceil_div(args.shape.out_c, args.tile.width);
+  const std::int64_t blocks = args.tiles * column_tiles;
+  const int processors = processors_of(spec.gpu);
+  LaunchTerms terms;
+  terms.steps = args.steps;
+  terms.rounds = static_cast<double>(ceil_div(blocks, processors));
+  terms.blocks = static_cast<double>(blocks) / processors;
+  terms.megabytes = operand_megabytes(spec);
+  terms.again = 1e-6 * static_cast<double>(spec.inputs[0]->bytes()) * static_cast<double>(column_tiles - 1);
+  terms.waits = args.overlap ? 0 : 1;
+  return estimate_of(
+      fmt::format("stem {} {}{}", args.shape.int8 ? "i8" : "f16", args.tile.name(), args.x_f32 ? " f32" : ""),
+      terms);
+}
+
+}  // namespace
 
 }  // namespace pipit::internal::cuda
 
@@ -174,7 +180,7 @@ Refusal refuse_stem(const NodeSpec& spec) {
 
 class Stem final : public Kernel {
  public:
-  explicit Stem(const NodeSpec& spec) : args_(cuda::stem_args(spec, attributes_of(spec))) {
+  explicit Stem(const NodeSpec& spec) : args_(cuda::node_stem_args(spec, attributes_of(spec))) {
     const Clamp& clamp = attributes_of(spec).activation;
     args_.low = clamp.low;
     args_.high = clamp.high;
@@ -251,7 +257,7 @@ Refusal refuse_stem_int8(const NodeSpec& spec) {
 
 class QStem final : public Kernel {
  public:
-  explicit QStem(const NodeSpec& spec) : args_(cuda::stem_args(spec, attributes_of_int8(spec).conv)) {
+  explicit QStem(const NodeSpec& spec) : args_(cuda::node_stem_args(spec, attributes_of_int8(spec).conv)) {
     const QConvAttributes& a = attributes_of_int8(spec);
     const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
     args_.low = bounds.low;
@@ -277,7 +283,7 @@ class QStem final : public Kernel {
     table_ = cuda::upload_table(cuda::follower_table(spec));
     args_.table = table_.as<const std::uint8_t>();
     bool can_overlap = false;
-    PIPIT_CUDA(cuda::prepare_qstem(args_, resident_blocks_, can_overlap));
+    PIPIT_CUDA(cuda::prepare_stem(args_, resident_blocks_, can_overlap));
     args_.overlap = args_.overlap && can_overlap;
   }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
@@ -291,7 +297,7 @@ class QStem final : public Kernel {
     args.x = inputs[0].data;
     args.residual = optional_data<std::int8_t>(inputs, 3);
     args.y = outputs[0].data;
-    PIPIT_CUDA(cuda::launch_qstem(args, resident_blocks_, static_cast<cudaStream_t>(context.stream)));
+    PIPIT_CUDA(cuda::launch_stem(args, resident_blocks_, static_cast<cudaStream_t>(context.stream)));
   }
 
  private:

@@ -9,7 +9,7 @@
 #include "layers/cuda/device/launch.cuh"
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
-#include "layers/cuda/epilogue/int8_math.cuh"
+#include "layers/cuda/epilogue/stores.cuh"
 
 namespace pipit::internal::cuda {
 
@@ -445,29 +445,6 @@ StemKernel stem_kernel(const StemArgs& args) {
     default:
       return nullptr;
   }
-}
-
-/// Blocks of `kernel` that the current GPU runs at once; allows it its shared memory. overlap: whether launches of it
-/// may overlap.
-inline cudaError_t prepare_stem_kernel(StemKernel kernel, const StemArgs& args, int& resident_blocks,
-                                       bool& overlap) {
-  if (kernel == nullptr) return cudaErrorInvalidValue;
-  const auto* function = reinterpret_cast<const void*>(kernel);
-  cudaError_t status = allow_shared(function, static_cast<int>(kStemMaxShared));
-  if (status == cudaSuccess)
-    status = resident_blocks_of(function, 32 * args.tile.rows, args.shared_bytes, resident_blocks);
-  return status == cudaSuccess ? can_overlap(function, overlap) : status;
-}
-
-/// Launches the kernel over the tiles of `args`.
-inline cudaError_t launch_stem_kernel(StemKernel kernel, const StemArgs& args, int resident_blocks,
-                                      cudaStream_t stream) {
-  const int columns = static_cast<int>(ceil_div(args.shape.out_c, args.tile.width));
-  const int blocks = std::min(args.tiles, std::max(resident_blocks / columns, 1));
-  return launch_kernel(kernel,
-                       {dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(columns)),
-                        dim3(static_cast<unsigned>(32 * args.tile.rows)), args.shared_bytes, args.overlap},
-                       stream, args);
 }
 
 }  // namespace pipit::internal::cuda

@@ -3,8 +3,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -27,15 +29,8 @@ struct StemTile {
   int width = 64;  ///< 8, 16, 32 or 64
   friend bool operator==(const StemTile&, const StemTile&) = default;
   /// "8x64", by which --autotune and its cache know it.
-  std::string name() const;
+  std::string name() const { return std::to_string(rows) + "x" + std::to_string(width); }
 };
-
-/// Output channels of the widest tile that is of use.
-int widest_stem_tile(const ConvShape& shape);
-
-/// The tiles that fit the shared memory, first the one that should be fastest on `processors` multiprocessors. Empty
-/// where none fits.
-std::vector<StemTile> stem_tiles(const ConvShape& shape, int processors);
 
 /// How pixels become the left-hand matrix. The pixels under a tile lie in shared memory, where a lane reads a unit at
 /// once: `unit_bytes` of neighbouring channels, or for one or two channels of `group` neighbouring taps. Four units, a
@@ -48,7 +43,6 @@ struct StemUnits {
   int window_w = 1;  ///< units that a row of taps takes per channel unit: ceil(kernel_w / group)
   int count = 1;     ///< of a window: kernel_h * window_w * per_pixel
 };
-StemUnits stem_units(const ConvShape& shape);
 
 struct StemArgs {
   ConvShape shape;          ///< in_c: the channels of x, 1 to kStemMaxChannels; int8
@@ -95,10 +89,6 @@ constexpr std::uint32_t small_factor(int divisor) {
              : static_cast<std::uint32_t>((std::uint64_t{1} << 32) / static_cast<std::uint64_t>(divisor) + 1);
 }
 
-/// The geometry's part of the arguments. halo_h * halo_w must fit an int; shared_bytes says whether the kernel
-/// can run (kStemMaxShared).
-StemArgs stem_args(const ConvShape& shape, const StemTile& tile);
-
 /// Where byte `byte` of unit `unit` of the window lies along k, in bytes. A lane t of a fragment's row holds bytes 4 t
 /// to 4 t + 3 and 4 t + 16 to 4 t + 19 of 32: these are the words of its units, in their order.
 constexpr int stem_depth(int unit_bytes, int unit, int byte) {
@@ -113,12 +103,6 @@ PIPIT_HOST_DEVICE constexpr int stem_channel(int width, int row) {
   if (width == 16) return (row >> 1 & 3) * 4 + (row >> 3 & 1) * 2 + (row & 1);
   return packed_channel(row);
 }
-
-/// Weights [out_c, in_c, kernel_h, kernel_w] in row-major order for blocks of tile.width output channels:
-/// [block][128 bytes of k][width][128 bytes], rows in the order of stem_channel, zeros beyond out_c and the units'
-/// ends.
-std::vector<Half> pack_stem_weights(const StemArgs& args, const float* weights);
-std::vector<std::int8_t> pack_qstem_weights(const StemArgs& args, const std::int8_t* weights);
 
 /// Values per output channel in the order of those rows, zeros beyond.
 template <typename T>
@@ -135,16 +119,155 @@ std::vector<T> in_stem_order(const StemArgs& args, std::vector<T> values) {
   return packed;
 }
 
-// What the candidates ask of their kernels (half.cu, int8.cu).
+inline int stem_int(std::int64_t v) {
+  return static_cast<int>(v);
+}
+
+inline int stem_element_bytes(const ConvShape& shape) {
+  return shape.int8 ? 1 : 2;
+}
+
+// The fewest units from pixel to pixel for which the four pixels that half a warp reads at once lie in different banks.
+// Units of few bytes or few to a pixel overlap, which is no conflict: one read serves both.
+inline int stem_pitch(const StemUnits& units, int stride) {
+  if (units.unit_bytes != 8 || units.per_pixel < 4) return units.per_pixel;
+  int pitch = units.per_pixel + units.per_pixel % 2;  // copies of 16 bytes
+  while (stride % 4 != 0 && pitch * stride % 8 != 4) pitch += 2;
+  return pitch;
+}
+
+// Weights in the order of the kernels. stored: an element as it is kept.
+template <typename To, typename From, typename Stored>
+std::vector<To> pack_stem(const StemArgs& args, const From* weights, Stored stored) {
+  const ConvShape& s = args.shape;
+  const StemUnits& u = args.units;
+  const int width = args.tile.width;
+  const int row_elements = 128 / stem_int(sizeof(To));
+  const auto block = static_cast<std::size_t>(args.weight_bytes) / sizeof(To);
+  std::vector<To> packed(block * static_cast<std::size_t>(ceil_div(s.out_c, width)));
+  for (int place = 0; place < stem_int(ceil_div(s.out_c, width)) * width; ++place) {
+    const int o = place / width * width + stem_channel(width, place % width);
+    if (o >= s.out_c) continue;
+    for (int r = 0; r < s.kernel_h; ++r) {
+      for (int w = 0; w < s.kernel_w; ++w) {
+        for (int c = 0; c < s.in_c; ++c) {
+          const int pixel_unit = (r * u.window_w + w / u.group) * u.per_pixel;
+          const int element = w % u.group * s.in_c + c;  // of the pixel's units
+          const int k = stem_depth(u.unit_bytes, pixel_unit + element / u.elements,
+                                   element % u.elements * stem_int(sizeof(To))) /
+                        stem_int(sizeof(To));
+          const int row = k / row_elements * width + place % width;
+          packed[static_cast<std::size_t>(place / width) * block +
+                 static_cast<std::size_t>(row * row_elements + k % row_elements)] =
+              stored(
+                  weights[((static_cast<std::int64_t>(o) * s.in_c + c) * s.kernel_h + r) * s.kernel_w + w]);
+        }
+      }
+    }
+  }
+  return packed;
+}
+
+inline StemUnits stem_units(const ConvShape& shape) {
+  StemUnits u;
+  const int bytes = stem_int(ceil_div(std::int64_t{shape.in_c} * stem_element_bytes(shape), 4) * 4);
+  u.unit_bytes = bytes % 8 == 0 || !shape.int8 ? 8 : 4;
+  u.elements = u.unit_bytes / stem_element_bytes(shape);
+  u.group = shape.in_c <= 2 ? 4 / shape.in_c : 1;
+  u.per_pixel = stem_int(ceil_div(bytes, u.unit_bytes));
+  u.window_w = stem_int(ceil_div(shape.kernel_w, u.group));
+  u.count = shape.kernel_h * u.window_w * u.per_pixel;
+  return u;
+}
+
+/// The geometry's part of the arguments. halo_h * halo_w must fit an int; shared_bytes says whether the kernel
+/// can run (kStemMaxShared).
+inline StemArgs stem_args(const ConvShape& shape, const StemTile& tile) {
+  StemArgs a;
+  a.shape = shape;
+  a.tile = tile;
+  a.units = stem_units(shape);
+  const int units_a_step = 32 / a.units.unit_bytes;
+  a.steps = stem_int(ceil_div(a.units.count, units_a_step));
+  a.pitch = stem_pitch(a.units, shape.stride_w);
+  a.halo_h = (tile.rows - 1) * shape.stride_h + (shape.kernel_h - 1) * shape.dilation_h + 1;
+  a.halo_w =
+      (kStemColumns - 1) * shape.stride_w + (a.units.window_w - 1) * a.units.group * shape.dilation_w + 1;
+  a.halo_width = small_factor(a.halo_w);
+  a.units_factor = small_factor(a.units.per_pixel);
+  a.window_factor = small_factor(a.units.window_w);
+  a.tiles_w = stem_int(ceil_div(shape.out_w, kStemColumns));
+  const int per_image = a.tiles_w * stem_int(ceil_div(shape.out_h, tile.rows));
+  a.tiles = per_image * shape.batch;
+  a.tiles_wide = Divisor(a.tiles_w);
+  a.tiles_per_image = Divisor(per_image);
+  // In 64 bits: a window of a thousand taps a side has more weights than an int counts.
+  const std::int64_t weight_bytes = ceil_div(a.steps, 4) * tile.width * 128;
+  const std::int64_t offset_bytes = ceil_div(a.steps, 2) * 2 * units_a_step * (shape.int8 ? 4 : 16);
+  const std::int64_t halo_bytes =
+      ceil_div(std::int64_t{a.halo_h} * a.halo_w * a.pitch * a.units.unit_bytes, 16) * 16;
+  const auto saturated = [](std::int64_t v) {
+    return stem_int(std::min<std::int64_t>(v, std::numeric_limits<int>::max()));
+  };
+  a.weight_bytes = saturated(weight_bytes);
+  a.offset_bytes = saturated(offset_bytes);
+  a.halo_bytes = saturated(halo_bytes);
+  a.shared_bytes = static_cast<std::size_t>(weight_bytes + offset_bytes + halo_bytes);
+  return a;
+}
+
+/// Output channels of the widest tile that is of use.
+inline int widest_stem_tile(const ConvShape& shape) {
+  int width = 8;
+  while (width < std::min(shape.out_c, 64)) width *= 2;
+  return width;
+}
+
+/// The tiles that fit the shared memory, first the one that should be fastest on `processors` multiprocessors. Empty
+/// where none fits.
+inline std::vector<StemTile> stem_tiles(const ConvShape& shape, int processors) {
+  std::vector<StemTile> tiles;
+  for (int width = widest_stem_tile(shape); width >= 8; width /= 2) {
+    for (const int rows : {8, 4}) {
+      if (stem_args(shape, {rows, width}).shared_bytes <= kStemMaxShared) tiles.push_back({rows, width});
+    }
+  }
+  // The largest tile with a block for every multiprocessor; where there is none, the one of the most blocks that still
+  // computes 16 channels.
+  const auto blocks = [&](const StemTile& tile) {
+    return stem_args(shape, tile).tiles * ceil_div(shape.out_c, tile.width);
+  };
+  auto last = std::find_if(tiles.begin(), tiles.end(), [](const StemTile& t) { return t.width < 16; });
+  if (last == tiles.begin()) last = tiles.end();
+  auto best = std::find_if(tiles.begin(), last, [&](const StemTile& t) { return blocks(t) >= processors; });
+  if (best == last && best != tiles.begin()) --best;
+  // Eight rows read fewer pixels than two times four where windows overlap. Where they do not, or hardly, more blocks
+  // balance better (as measured on an H100 at batch 128 for first layers of 3x3 with stride 2, 1x1 convolutions of 32
+  // channels to 192, and images of 1x1).
+  constexpr double kHardly = 1.1;
+  const StemArgs eight = stem_args(shape, {8, 8}), four = stem_args(shape, {4, 8});
+  if (best != tiles.end() && best->rows == 8 && four.halo_h * 2 <= eight.halo_h * kHardly) ++best;
+  if (best != tiles.end()) std::rotate(tiles.begin(), best, best + 1);
+  return tiles;
+}
+
+/// Weights [out_c, in_c, kernel_h, kernel_w] in row-major order for blocks of tile.width output channels:
+/// [block][128 bytes of k][width][128 bytes], rows in the order of stem_channel, zeros beyond out_c and the units'
+/// ends.
+inline std::vector<Half> pack_stem_weights(const StemArgs& args, const float* weights) {
+  return pack_stem<Half>(args, weights, [](float w) { return to_half(w); });
+}
+
+inline std::vector<std::int8_t> pack_qstem_weights(const StemArgs& args, const std::int8_t* weights) {
+  return pack_stem<std::int8_t>(args, weights, [](std::int8_t w) { return w; });
+}
+
+// What the candidates ask of their kernels (launch.cu).
 
 /// Blocks of the kernel that the current GPU runs at once, and whether its launches may overlap; allows it its shared
 /// memory.
 cudaError_t prepare_stem(const StemArgs& args, int& resident_blocks, bool& overlap);
 /// After prepare_stem: launches only.
 cudaError_t launch_stem(const StemArgs& args, int resident_blocks, cudaStream_t stream);
-
-/// The same in INT8.
-cudaError_t prepare_qstem(const StemArgs& args, int& resident_blocks, bool& overlap);
-cudaError_t launch_qstem(const StemArgs& args, int resident_blocks, cudaStream_t stream);
 
 }  // namespace pipit::internal::cuda

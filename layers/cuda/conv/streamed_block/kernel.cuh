@@ -6,9 +6,7 @@
 #include <cstdint>
 
 #include "layers/cuda/conv/chain/unit.cuh"
-#include "layers/cuda/conv/resident_block/ring_window.cuh"
 #include "layers/cuda/conv/streamed_block/plan.h"
-#include "layers/cuda/device/hopper_ptx.cuh"
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/device/warpgroup_mma.cuh"
 
