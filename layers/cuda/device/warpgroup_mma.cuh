@@ -47,190 +47,112 @@ __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(Count));
 }
 
+// Sums as operands, c: "+f" or "+r", and as asm names them.
+#define PIPIT_SUMS_4(c, d, j) c(d[j][0]), c(d[j][1]), c(d[j][2]), c(d[j][3])
+#define PIPIT_SUMS_16(c, d, j) \
+  PIPIT_SUMS_4(c, d, j), PIPIT_SUMS_4(c, d, j + 1), PIPIT_SUMS_4(c, d, j + 2), PIPIT_SUMS_4(c, d, j + 3)
+#define PIPIT_SUMS_32(c, d, j) PIPIT_SUMS_16(c, d, j), PIPIT_SUMS_16(c, d, j + 4)
+#define PIPIT_SUMS_64(c, d, j) PIPIT_SUMS_32(c, d, j), PIPIT_SUMS_32(c, d, j + 8)
+#define PIPIT_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define PIPIT_NAMES_32 \
+  PIPIT_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define PIPIT_NAMES_64                                                                   \
+  PIPIT_NAMES_32                                                                         \
+      ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+      ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+
 // d += a (64 x 16) * b (16 x N), by 128 threads; a and b are descriptors, both with k innermost. Warp w of the four
 // holds rows 16 w to 16 w + 15; d[j] are its columns 8 j to 8 j + 7 in the order of an m16n8 accumulator.
 __device__ __forceinline__ void multiply_group(float (&d)[4][4], std::uint64_t a, std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "%16, %17, 1, 1, 1, 0, 0;\n"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-        "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-        "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
-      : "l"(a), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" PIPIT_NAMES_16
+               "}, %16, %17, 1, 1, 1, 0, 0;\n"
+               : PIPIT_SUMS_16("+f", d, 0)
+               : "l"(a), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(float (&d)[8][4], std::uint64_t a, std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "%32, %33, 1, 1, 1, 0, 0;\n"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-        "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-        "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
-        "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
-        "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
-        "+f"(d[7][2]), "+f"(d[7][3])
-      : "l"(a), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" PIPIT_NAMES_32
+               "}, %32, %33, 1, 1, 1, 0, 0;\n"
+               : PIPIT_SUMS_32("+f", d, 0)
+               : "l"(a), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(float (&d)[16][4], std::uint64_t a, std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, 1, 1, 1, 0, 0;\n"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-        "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-        "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
-        "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
-        "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
-        "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]),
-        "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]),
-        "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]),
-        "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]),
-        "+f"(d[13][2]), "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]),
-        "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
-      : "l"(a), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" PIPIT_NAMES_64
+               "}, %64, %65, 1, 1, 1, 0, 0;\n"
+               : PIPIT_SUMS_64("+f", d, 0)
+               : "l"(a), "l"(b));
 }
 
 // The same with a in registers: the m16k16 fragments of four warps. They must stay unchanged until the products are
 // waited for.
 __device__ __forceinline__ void multiply_group(float (&d)[4][4], const std::uint32_t (&a)[4],
                                                std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "{%16, %17, %18, %19}, %20, 1, 1, 1, 0;\n"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-        "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-        "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" PIPIT_NAMES_16
+               "}, {%16, %17, %18, %19}, %20, 1, 1, 1, 0;\n"
+               : PIPIT_SUMS_16("+f", d, 0)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(float (&d)[8][4], const std::uint32_t (&a)[4],
                                                std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;\n"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-        "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-        "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
-        "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
-        "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
-        "+f"(d[7][2]), "+f"(d[7][3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" PIPIT_NAMES_32
+               "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;\n"
+               : PIPIT_SUMS_32("+f", d, 0)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(float (&d)[16][4], const std::uint32_t (&a)[4],
                                                std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, 1, 1, 1, 0;\n"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-        "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-        "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
-        "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
-        "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
-        "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]),
-        "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]),
-        "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]),
-        "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]),
-        "+f"(d[13][2]), "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]),
-        "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" PIPIT_NAMES_64
+               "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;\n"
+               : PIPIT_SUMS_64("+f", d, 0)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-#endif
-
-}  // namespace pipit::internal::cuda::ptx
-
-namespace pipit::internal::cuda::ptx {
-
-// Hopper's warpgroup matrix products of signed bytes with int32 sums. Everything else is as in warpgroup_mma.cuh: a row
-// of 128 bytes holds 128 bytes of k, and 32 of them are one product's depth.
-
-#ifdef PIPIT_WARPGROUP_MMA
-
-// Four accumulators of an m16n8 fragment.
-#define PIPIT_SUMS(d, j) "+r"(d[j][0]), "+r"(d[j][1]), "+r"(d[j][2]), "+r"(d[j][3])
-
-// d += a (64 x 32) * b (32 x N); see multiply_group of halves.
+// Signed bytes with int32 sums: a row of 128 bytes holds 128 bytes of k, and 32 of them are one product's depth.
 __device__ __forceinline__ void multiply_group(int (&d)[4][4], std::uint64_t a, std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "%16, %17, 1;\n"
-      : PIPIT_SUMS(d, 0), PIPIT_SUMS(d, 1), PIPIT_SUMS(d, 2), PIPIT_SUMS(d, 3)
-      : "l"(a), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {" PIPIT_NAMES_16 "}, %16, %17, 1;\n"
+               : PIPIT_SUMS_16("+r", d, 0)
+               : "l"(a), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(int (&d)[8][4], std::uint64_t a, std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "%32, %33, 1;\n"
-      : PIPIT_SUMS(d, 0), PIPIT_SUMS(d, 1), PIPIT_SUMS(d, 2), PIPIT_SUMS(d, 3), PIPIT_SUMS(d, 4),
-        PIPIT_SUMS(d, 5), PIPIT_SUMS(d, 6), PIPIT_SUMS(d, 7)
-      : "l"(a), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {" PIPIT_NAMES_32 "}, %32, %33, 1;\n"
+               : PIPIT_SUMS_32("+r", d, 0)
+               : "l"(a), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(int (&d)[16][4], std::uint64_t a, std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, 1;\n"
-      : PIPIT_SUMS(d, 0), PIPIT_SUMS(d, 1), PIPIT_SUMS(d, 2), PIPIT_SUMS(d, 3), PIPIT_SUMS(d, 4),
-        PIPIT_SUMS(d, 5), PIPIT_SUMS(d, 6), PIPIT_SUMS(d, 7), PIPIT_SUMS(d, 8), PIPIT_SUMS(d, 9),
-        PIPIT_SUMS(d, 10), PIPIT_SUMS(d, 11), PIPIT_SUMS(d, 12), PIPIT_SUMS(d, 13), PIPIT_SUMS(d, 14),
-        PIPIT_SUMS(d, 15)
-      : "l"(a), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" PIPIT_NAMES_64 "}, %64, %65, 1;\n"
+               : PIPIT_SUMS_64("+r", d, 0)
+               : "l"(a), "l"(b));
 }
 
 // The same with a in registers: the m16k32 fragments of four warps. They must stay unchanged until the products are
 // waited for.
 __device__ __forceinline__ void multiply_group(int (&d)[4][4], const std::uint32_t (&a)[4], std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "{%16, %17, %18, %19}, %20, 1;\n"
-      : PIPIT_SUMS(d, 0), PIPIT_SUMS(d, 1), PIPIT_SUMS(d, 2), PIPIT_SUMS(d, 3)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {" PIPIT_NAMES_16
+               "}, {%16, %17, %18, %19}, %20, 1;\n"
+               : PIPIT_SUMS_16("+r", d, 0)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(int (&d)[8][4], const std::uint32_t (&a)[4], std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, 1;\n"
-      : PIPIT_SUMS(d, 0), PIPIT_SUMS(d, 1), PIPIT_SUMS(d, 2), PIPIT_SUMS(d, 3), PIPIT_SUMS(d, 4),
-        PIPIT_SUMS(d, 5), PIPIT_SUMS(d, 6), PIPIT_SUMS(d, 7)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {" PIPIT_NAMES_32
+               "}, {%32, %33, %34, %35}, %36, 1;\n"
+               : PIPIT_SUMS_32("+r", d, 0)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(int (&d)[16][4], const std::uint32_t (&a)[4],
                                                std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, 1;\n"
-      : PIPIT_SUMS(d, 0), PIPIT_SUMS(d, 1), PIPIT_SUMS(d, 2), PIPIT_SUMS(d, 3), PIPIT_SUMS(d, 4),
-        PIPIT_SUMS(d, 5), PIPIT_SUMS(d, 6), PIPIT_SUMS(d, 7), PIPIT_SUMS(d, 8), PIPIT_SUMS(d, 9),
-        PIPIT_SUMS(d, 10), PIPIT_SUMS(d, 11), PIPIT_SUMS(d, 12), PIPIT_SUMS(d, 13), PIPIT_SUMS(d, 14),
-        PIPIT_SUMS(d, 15)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" PIPIT_NAMES_64
+               "}, {%64, %65, %66, %67}, %68, 1;\n"
+               : PIPIT_SUMS_64("+r", d, 0)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-#undef PIPIT_SUMS
+#undef PIPIT_SUMS_4
+#undef PIPIT_SUMS_16
+#undef PIPIT_SUMS_32
+#undef PIPIT_SUMS_64
+#undef PIPIT_NAMES_16
+#undef PIPIT_NAMES_32
+#undef PIPIT_NAMES_64
+
 #endif
 
 }  // namespace pipit::internal::cuda::ptx

@@ -16,7 +16,7 @@ from ptx import NAMESPACE, TYPES, Statement, split
 
 TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|\basm(?:\s+volatile)?\s*(?=\()', re.S)
 BLANK = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.S)
-MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(([^)]*)\)((?:[^\n\\]|\\\n|\\[^\n])*)", re.M)
+MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:\(([^)]*)\))?((?:[^\n\\]|\\\n|\\[^\n])*)", re.M)
 SHARED = re.compile(r"(extern\s+)?\b__shared__\s+((?:__align__|alignas)\(([^)]*)\)\s+)?([^;\[\]=(]+?)\s*\b(\w+)\s*"
                     r"((?:\[[^\]]*\])*)\s*;")
 
@@ -34,18 +34,21 @@ def closing(text, i):
             return i
 
 
-def operand_macros(text):
-    """Macros that stand for operands of asm: name -> (parameters, body)."""
-    return {m[1]: ([p.strip() for p in m[2].split(",")], m[3].replace("\\\n", " "))
-            for m in MACRO.finditer(text) if re.search(r'"[+=]?[a-z]"', m[3])}
+def asm_macros(text):
+    """Macros that may stand for operands or text of asm: name -> (parameters, body)."""
+    return {m[1]: ([p.strip() for p in (m[2] or "").split(",")], m[3].replace("\\\n", " "))
+            for m in MACRO.finditer(text)}
 
 
 def expanded(text, macros):
-    while match := next(filter(None, (re.search(rf"\b({name})\s*\(", text) for name in macros)), None):
+    while match := next(filter(None, (re.search(rf"\b({name})\b", text) for name in macros)), None):
         parameters, body = macros[match[1]]
-        end = closing(text, match.end() - 1)
-        values = dict(zip(parameters, (a.strip() for a in split(text[match.end():end - 1], ","))))
-        body = re.sub(r"\b(" + "|".join(parameters) + r")\b", lambda m: values[m[1]], body)
+        end = match.end()
+        if parameters != [""]:
+            start = text.index("(", end) + 1
+            end = closing(text, start - 1)
+            values = dict(zip(parameters, (a.strip() for a in split(text[start:end - 1], ","))))
+            body = re.sub(r"\b(" + "|".join(parameters) + r")\b", lambda m: values[m[1]], body)
         text = text[:match.start()] + body + text[end:]
     return text
 
@@ -77,7 +80,7 @@ def statement(inside, macros, where):
 
 
 def without_asm(text, where):
-    macros, out, i = operand_macros(text), [], 0
+    macros, out, i = asm_macros(text), [], 0
     while match := TOKEN.search(text, i):
         out.append(text[i:match.start()])
         i = match.end()
