@@ -216,4 +216,56 @@ bool averages(const NodeSpec& spec);
 /// ConvGemmArgs::average for such a spec and a tile that holds an image; without images for others.
 ConvAverage average_args(const NodeSpec& spec, const ConvShape& shape, const ConvTile& tile);
 
+// What candidates and their kernels share.
+
+/// The bias of every output in fp32; zeros where the node has none. It must be a constant.
+inline std::vector<float> conv_biases(const NodeSpec& spec) {
+  std::vector<float> bias(static_cast<std::size_t>(spec.outputs[0].shape[1]));
+  if (const Tensor* given = spec.constant(2))
+    std::copy_n(given->values<float>().data(), bias.size(), bias.begin());
+  return bias;
+}
+
+/// A kernel that has packed weights and bias, inputs 1 and 2, and keeps what it reads of its own on the GPU.
+class PackedKernel : public Kernel {
+ public:
+  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
+  std::size_t packed_bytes() const override {
+    std::size_t bytes = 0;
+    for (const DeviceBuffer& buffer : buffers_) bytes += buffer.bytes();
+    return bytes;
+  }
+
+ protected:
+  /// Where the values lie on the GPU, as long as the kernel lives.
+  template <typename T>
+  const T* keep(const std::vector<T>& values) {
+    return buffers_.emplace_back(values.data(), values.size() * sizeof(T)).template as<const T>();
+  }
+  /// The same; null where there is no table.
+  const std::uint8_t* keep(const std::optional<ByteTable>& table) {
+    return buffers_.emplace_back(upload_table(table)).as<const std::uint8_t>();
+  }
+
+ private:
+  std::vector<DeviceBuffer> buffers_;
+};
+
+/// A candidate whose kernels are K; its estimate is asked where it does not refuse.
+template <typename K>
+Candidate conv_candidate(std::string name, Refusal (*refuse)(const NodeSpec&),
+                         Estimate (*estimate)(const NodeSpec&),
+                         bool (*fuses)(const NodeSpec&, const NodeSpec&) = nullptr,
+                         std::vector<std::string> (*variants)(const NodeSpec&) = nullptr) {
+  Candidate candidate{std::move(name), refuse,
+                      [](const NodeSpec& spec) { return std::make_unique<K>(spec); }};
+  if (variants != nullptr) candidate.variants = variants;
+  if (fuses != nullptr) candidate.fusions.epilogue = fuses;
+  candidate.estimate = [refuse, estimate](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse(spec)) return std::nullopt;
+    return estimate(spec);
+  };
+  return candidate;
+}
+
 }  // namespace pipit::internal::cuda

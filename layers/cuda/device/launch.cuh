@@ -55,12 +55,8 @@ inline cudaError_t resident_blocks_of(const void* kernel, int threads, std::size
 
 /// A shape as the runtime wants it; not copied, since `config` points into it.
 struct LaunchConfig {
-  LaunchConfig(const LaunchShape& shape, cudaStream_t stream) {
-    config.gridDim = shape.grid;
-    config.blockDim = shape.block;
-    config.dynamicSmemBytes = shape.shared_bytes;
-    config.stream = stream;
-    config.attrs = attributes;
+  LaunchConfig(const LaunchShape& shape, cudaStream_t stream)
+      : config{shape.grid, shape.block, shape.shared_bytes, stream, attributes, 0} {
     if (shape.overlap) {
       cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
       overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -78,7 +74,7 @@ struct LaunchConfig {
   LaunchConfig& operator=(const LaunchConfig&) = delete;
 
   cudaLaunchAttribute attributes[2]{};
-  cudaLaunchConfig_t config{};
+  cudaLaunchConfig_t config;
 };
 
 /// Launches a kernel of one parameter, which is copied.

@@ -14,9 +14,11 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit::internal::cuda {
+namespace pipit::internal {
 
 namespace {
+
+using namespace cuda;
 
 Refusal refuse_window(const Window& w) {
   if (w.rank != 2) return "only two spatial dimensions are handled";
@@ -65,18 +67,7 @@ DepthwiseGeometry depthwise_geometry(const NodeSpec& spec, const Window& window)
   return g;
 }
 
-}  // namespace
-
-}  // namespace pipit::internal::cuda
-
-namespace pipit::internal {
-
 // Candidate "depthwise_quads" of Conv: the depthwise convolutions of networks in fp16.
-
-namespace {
-
-using cuda::ConvDepthwiseArgs;
-using cuda::DeviceBuffer;
 
 const ConvAttributes& attributes_of(const NodeSpec& spec) {
   return layer_as<Conv>(spec.layer).attributes();
@@ -85,89 +76,74 @@ const ConvAttributes& attributes_of(const NodeSpec& spec) {
 Refusal refuse_depthwise_quads(const NodeSpec& spec) {
   if (spec.inputs[0]->dtype != DType::f16 || spec.outputs[0].dtype != DType::f16)
     return "only f16 is handled";
-  return cuda::refuse_sliding_depthwise(spec, attributes_of(spec));
+  return refuse_sliding_depthwise(spec, attributes_of(spec));
 }
 
-class ConvDepthwise final : public Kernel {
+class ConvDepthwise final : public PackedKernel {
  public:
   explicit ConvDepthwise(const NodeSpec& spec) {
     const ConvAttributes& a = attributes_of(spec);
-    static_cast<cuda::DepthwiseGeometry&>(args_) = cuda::depthwise_geometry(spec, a.window);
+    static_cast<DepthwiseGeometry&>(args_) = depthwise_geometry(spec, a.window);
     const auto channels = static_cast<std::size_t>(args_.channels);
     const Tensor plain = to_layout(spec.constant(1)->view(), Layout::row_major);
     const std::span<const float> from = plain.values<float>();
     const std::size_t taps = from.size() / channels;
-    std::vector<float> weights(from.size()), bias(channels);
+    std::vector<float> weights(from.size());
     for (std::size_t c = 0; c < channels; ++c) {
       for (std::size_t t = 0; t < taps; ++t) weights[t * channels + c] = from[c * taps + t];
     }
-    if (const Tensor* given = spec.constant(2)) {
-      const auto values = given->values<float>();
-      bias.assign(values.begin(), values.end());
-    }
-    weights_ = DeviceBuffer(weights.data(), weights.size() * sizeof(float));
-    bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
-    args_.weights = weights_.as<const float>();
-    args_.bias = bias_.as<const float>();
+    args_.weights = keep(weights);
+    args_.bias = keep(conv_biases(spec));
     args_.low = a.activation.low;
     args_.high = a.activation.high;
-    args_.function = cuda::follower_function(spec);
-    PIPIT_CUDA(cuda::prepare_conv_depthwise_quads(args_, overlap_));
+    args_.function = follower_function(spec);
+    PIPIT_CUDA(prepare_conv_depthwise_quads(args_, overlap_));
   }
-  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     ConvDepthwiseArgs args = args_;
     args.x = inputs[0].data;
     args.y = outputs[0].data;
-    PIPIT_CUDA(cuda::launch_conv_depthwise_quads(args, overlap_, static_cast<cudaStream_t>(context.stream)));
+    PIPIT_CUDA(launch_conv_depthwise_quads(args, overlap_, static_cast<cudaStream_t>(context.stream)));
   }
 
  private:
   ConvDepthwiseArgs args_;
   bool overlap_ = false;
-  DeviceBuffer weights_;
-  DeviceBuffer bias_;
 };
 
 }  // namespace
 
 void register_cuda_conv_depthwise_quads(Registry& registry) {
-  Candidate candidate{"depthwise_quads", refuse_depthwise_quads,
-                      [](const NodeSpec& s) { return std::make_unique<ConvDepthwise>(s); }};
-  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
-    if (refuse_depthwise_quads(spec)) return std::nullopt;
-    return cuda::estimate_of("depthwise_quads f16", cuda::plain_terms(spec, attributes_of(spec).window));
+  const auto estimate = [](const NodeSpec& spec) {
+    return estimate_of("depthwise_quads f16", plain_terms(spec, attributes_of(spec).window));
   };
-  candidate.fusions.epilogue = cuda::fuses_function;
-  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
+  registry.add(
+      Conv::kType, DeviceKind::cuda,
+      conv_candidate<ConvDepthwise>("depthwise_quads", refuse_depthwise_quads, estimate, fuses_function));
 }
 
 // Candidate "depthwise_quads" of QConv: the depthwise convolutions of networks, and the function of their results.
 
 namespace {
 
-using cuda::DeviceBuffer;
-using cuda::QDepthwiseArgs;
-
 const QConvAttributes& attributes_of_int8(const NodeSpec& spec) {
   return layer_as<QConv>(spec.layer).attributes();
 }
 
 Refusal refuse_depthwise_quads_int8(const NodeSpec& spec) {
-  if (Refusal reason = cuda::refuse_sliding_depthwise(spec, attributes_of_int8(spec).conv)) return reason;
+  if (Refusal reason = refuse_sliding_depthwise(spec, attributes_of_int8(spec).conv)) return reason;
   if (spec.inputs[0]->dtype == DType::f32) return "x is f32";
   return std::nullopt;
 }
 
 /// QDepthwiseArgs::table.
-std::optional<cuda::ByteTable> table_of(const NodeSpec& spec) {
-  const std::optional<cuda::ByteTable> follower = cuda::follower_table(spec);
+std::optional<ByteTable> table_of(const NodeSpec& spec) {
+  const std::optional<ByteTable> follower = follower_table(spec);
   const Quantization& y = attributes_of_int8(spec).y;
   if (!follower && (!y.quantized() || y.zero_point == 0)) return std::nullopt;
-  cuda::ByteTable table{};
+  ByteTable table{};
   for (std::size_t step = 0; step < table.size(); ++step) {
     const auto byte = static_cast<std::uint8_t>(step + static_cast<unsigned>(y.zero_point));
     table[step] = follower ? (*follower)[byte] : byte;
@@ -175,32 +151,22 @@ std::optional<cuda::ByteTable> table_of(const NodeSpec& spec) {
   return table;
 }
 
-template <typename T>
-DeviceBuffer upload(const std::vector<T>& values) {
-  return {values.data(), values.size() * sizeof(T)};
-}
-
-class QDepthwise final : public Kernel {
+class QDepthwise final : public PackedKernel {
  public:
   explicit QDepthwise(const NodeSpec& spec) {
     const QConvAttributes& a = attributes_of_int8(spec);
-    static_cast<cuda::DepthwiseGeometry&>(args_) = cuda::depthwise_geometry(spec, a.conv.window);
-    const cuda::IntegerOperand operand(a.x);
+    static_cast<DepthwiseGeometry&>(args_) = depthwise_geometry(spec, a.conv.window);
+    const IntegerOperand operand(a.x);
     args_.flip = operand.flip;
     args_.padding = static_cast<std::uint8_t>(a.x.zero_point) * 0x01010101U;
     set_constants(spec, operand.zero_point);
-    const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
+    const StepBounds bounds = output_bounds(a.y, a.conv.activation);
     args_.low = bounds.low;
     args_.high = bounds.high;
-    if (attributes_of_int8(spec).y.quantized()) args_.whole_bounds = cuda::PairBounds::of(bounds);
-    args_.stored = a.y.quantized() ? cuda::StoredType::i8 : cuda::stored_type(spec.outputs[0].dtype);
-    table_ = cuda::upload_table(table_of(spec));
-    args_.table = table_.as<const std::uint8_t>();
-    PIPIT_CUDA(cuda::prepare_qconv_depthwise(args_, overlap_));
-  }
-  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  std::size_t packed_bytes() const override {
-    return weights_.bytes() + bias_.bytes() + multipliers_.bytes() + table_.bytes();
+    if (attributes_of_int8(spec).y.quantized()) args_.whole_bounds = PairBounds::of(bounds);
+    args_.stored = a.y.quantized() ? StoredType::i8 : stored_type(spec.outputs[0].dtype);
+    args_.table = keep(table_of(spec));
+    PIPIT_CUDA(prepare_qconv_depthwise(args_, overlap_));
   }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
@@ -208,7 +174,7 @@ class QDepthwise final : public Kernel {
     QDepthwiseArgs args = args_;
     args.x = inputs[0].data;
     args.y = outputs[0].data;
-    PIPIT_CUDA(cuda::launch_qconv_depthwise_quads(args, overlap_, static_cast<cudaStream_t>(context.stream)));
+    PIPIT_CUDA(launch_qconv_depthwise_quads(args, overlap_, static_cast<cudaStream_t>(context.stream)));
   }
 
  private:
@@ -216,7 +182,7 @@ class QDepthwise final : public Kernel {
     const auto channels = static_cast<std::size_t>(args_.channels);
     const Tensor plain = to_layout(spec.constant(1)->view(), Layout::row_major);
     const auto weights = plain.values<std::int8_t>();
-    std::vector<std::int32_t> bias = cuda::qconv_biases(spec);
+    std::vector<std::int32_t> bias = qconv_biases(spec);
     // Padding holds the zero point, so every tap counts: what x's bytes are more than its integers goes off the bias.
     const std::size_t taps = weights.size() / channels;
     for (std::size_t c = 0; c < channels; ++c) {
@@ -225,35 +191,25 @@ class QDepthwise final : public Kernel {
       bias[c] = static_cast<std::int32_t>(static_cast<std::uint32_t>(bias[c]) -
                                           static_cast<std::uint32_t>(zero_point * sum));
     }
-    args_.small = cuda::most_of_int8(spec, weights, bias).is_small();
-    weights_ = upload(cuda::pack_depthwise(weights, channels, args_.window));
-    bias_ = upload(bias);
-    multipliers_ = upload(requantization_multipliers(attributes_of_int8(spec), args_.channels));
-    args_.weights = weights_.as<const std::int32_t>();
-    args_.bias = bias_.as<const std::int32_t>();
-    args_.multipliers = multipliers_.as<const float>();
+    args_.small = most_of_int8(spec, weights, bias).is_small();
+    args_.weights = keep(pack_depthwise(weights, channels, args_.window));
+    args_.bias = keep(bias);
+    args_.multipliers = keep(requantization_multipliers(attributes_of_int8(spec), args_.channels));
   }
 
   QDepthwiseArgs args_;
   bool overlap_ = false;
-  DeviceBuffer weights_;
-  DeviceBuffer bias_;
-  DeviceBuffer multipliers_;
-  DeviceBuffer table_;
 };
 
 }  // namespace
 
 void register_cuda_qconv_depthwise_quads(Registry& registry) {
-  Candidate candidate{"depthwise_quads", refuse_depthwise_quads_int8,
-                      [](const NodeSpec& spec) { return std::make_unique<QDepthwise>(spec); }};
-  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
-    if (refuse_depthwise_quads_int8(spec)) return std::nullopt;
-    return cuda::estimate_of("depthwise_quads i8",
-                             cuda::plain_terms(spec, attributes_of_int8(spec).conv.window));
+  const auto estimate = [](const NodeSpec& spec) {
+    return estimate_of("depthwise_quads i8", plain_terms(spec, attributes_of_int8(spec).conv.window));
   };
-  candidate.fusions.epilogue = cuda::fuses_table;
-  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+  registry.add(
+      QConv::kType, DeviceKind::cuda,
+      conv_candidate<QDepthwise>("depthwise_quads", refuse_depthwise_quads_int8, estimate, fuses_table));
 }
 
 }  // namespace pipit::internal

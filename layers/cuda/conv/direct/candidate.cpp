@@ -14,9 +14,11 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit::internal::cuda {
+namespace pipit::internal {
 
 namespace {
+
+using namespace cuda;
 
 /// Refuses outputs and windows that do not fit 32-bit coordinates or one launch.
 Refusal refuse_wide_window(const NodeSpec& spec, const Window& window) {
@@ -67,18 +69,7 @@ DirectConvArgs direct_conv_geometry(const NodeSpec& spec, const ConvAttributes& 
   return a;
 }
 
-}  // namespace
-
-}  // namespace pipit::internal::cuda
-
-namespace pipit::internal {
-
 // Candidates "depthwise" and "direct": convolutions in fp32 arithmetic, stored as f32 or f16.
-
-namespace {
-
-using cuda::DeviceBuffer;
-using cuda::DirectConvArgs;
 
 Refusal refuse_direct(const NodeSpec& spec) {
   const DType type = spec.inputs[0]->dtype;
@@ -89,7 +80,7 @@ Refusal refuse_direct(const NodeSpec& spec) {
   if (spec.constant(1) == nullptr) return "weights are computed at run time";
   if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
   if (spec.outputs[0].elements() == 0) return "empty tensors are not handled";
-  return cuda::refuse_wide_window(spec, layer_as<Conv>(spec.layer).attributes().window);
+  return refuse_wide_window(spec, layer_as<Conv>(spec.layer).attributes().window);
 }
 
 Refusal refuse_depthwise(const NodeSpec& spec) {
@@ -106,165 +97,19 @@ Refusal refuse_depthwise(const NodeSpec& spec) {
 
 DirectConvArgs args_of(const NodeSpec& spec) {
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
-  DirectConvArgs a = cuda::direct_conv_geometry(spec, attributes);
+  DirectConvArgs a = direct_conv_geometry(spec, attributes);
   a.low = attributes.activation.low;
   a.high = attributes.activation.high;
   return a;
 }
 
-DeviceBuffer upload(const std::vector<float>& values) {
-  return {values.data(), values.size() * sizeof(float)};
-}
-
-/// Packs weights [O, group_in, taps] as [group][tap][group_in][width] with o = group * group_out + column.
-DeviceBuffer pack_weights(const DirectConvArgs& a, const Tensor& weights, int width) {
-  const Tensor plain = to_layout(weights.view(), Layout::row_major);
-  const float* from = plain.values<float>().data();
-  const std::int64_t taps = static_cast<std::int64_t>(a.kernel[0]) * a.kernel[1] * a.kernel[2];
-  std::vector<float> packed(static_cast<std::size_t>(a.groups * taps * a.group_in * width));
-  float* to = packed.data();
-  for (std::int64_t g = 0; g < a.groups; ++g) {
-    for (std::int64_t t = 0; t < taps; ++t) {
-      for (std::int64_t c = 0; c < a.group_in; ++c, to += width) {
-        for (std::int64_t o = 0; o < a.group_out; ++o) {
-          to[o] = from[((g * a.group_out + o) * a.group_in + c) * taps + t];
-        }
-      }
-    }
-  }
-  return upload(packed);
-}
-
-/// Weights [C, 1, taps] as [taps][C].
-DeviceBuffer pack_depthwise(const DirectConvArgs& a, const Tensor& weights) {
-  const Tensor plain = to_layout(weights.view(), Layout::row_major);
-  const std::span<const float> from = plain.values<float>();
-  const std::size_t channels = static_cast<std::size_t>(a.groups);
-  const std::size_t taps = from.size() / channels;
-  std::vector<float> packed(from.size());
-  for (std::size_t c = 0; c < channels; ++c) {
-    for (std::size_t t = 0; t < taps; ++t) packed[t * channels + c] = from[c * taps + t];
-  }
-  return upload(packed);
-}
-
-class DirectConv final : public Kernel {
- public:
-  DirectConv(const NodeSpec& spec, bool depthwise)
-      : args_(args_of(spec)), half_(spec.inputs[0]->dtype == DType::f16), depthwise_(depthwise) {
-    if (depthwise_) {
-      args_.x_strides = cuda::channels_last_strides(*spec.inputs[0]);
-      args_.y_strides = cuda::channels_last_strides(spec.outputs[0]);
-      if (spec.has_input(3)) args_.residual_strides = cuda::channels_last_strides(*spec.inputs[3]);
-      weights_ = pack_depthwise(args_, *spec.constant(1));
-    } else {
-      if (is_channels_last(*spec.inputs[0])) args_.x_strides = cuda::channels_last_strides(*spec.inputs[0]);
-      // With channels innermost every other stride is a multiple of the channel count.
-      wide_ =
-          is_channels_last(*spec.inputs[0]) && spec.inputs[0]->shape[1] % 4 == 0 && args_.group_in % 4 == 0;
-      weights_ = pack_weights(args_, *spec.constant(1), (args_.group_out + 3) / 4 * 4);
-    }
-    std::vector<float> bias(static_cast<std::size_t>(spec.outputs[0].shape[1]));
-    if (const Tensor* given = spec.constant(2)) {
-      std::copy_n(given->values<float>().data(), bias.size(), bias.data());
-    }
-    bias_ = upload(bias);
-    args_.weights = weights_.as<const float>();
-    args_.bias = bias_.as<const float>();
-  }
-
-  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes(); }
-
-  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
-           const RunContext& context) const override {
-    const auto stream = static_cast<cudaStream_t>(context.stream);
-    DirectConvArgs args = args_;
-    args.x = inputs[0].data;
-    args.residual = inputs.size() > 3 ? inputs[3].data : nullptr;
-    args.y = outputs[0].data;
-    if (depthwise_) {
-      PIPIT_CUDA(cuda::launch_conv_depthwise(args, half_, stream));
-    } else {
-      PIPIT_CUDA(cuda::launch_conv_direct(args, half_, wide_, stream));
-    }
-  }
-
- private:
-  DirectConvArgs args_;
-  bool half_;
-  bool depthwise_;
-  bool wide_ = false;
-  DeviceBuffer weights_;
-  DeviceBuffer bias_;
-};
-
-std::optional<Estimate> estimate(const NodeSpec& spec, std::string_view name, const Refusal& refusal) {
-  if (refusal) return std::nullopt;
-  const bool halves = spec.outputs[0].dtype == DType::f16;
-  return cuda::estimate_of(fmt::format("{} {}", name, halves ? "f16" : "f32"),
-                           cuda::plain_terms(spec, layer_as<Conv>(spec.layer).attributes().window));
-}
-
-}  // namespace
-
-void register_cuda_conv_depthwise(Registry& registry) {
-  Candidate candidate{"depthwise", refuse_depthwise,
-                      [](const NodeSpec& spec) { return std::make_unique<DirectConv>(spec, true); }};
-  candidate.estimate = [](const NodeSpec& spec) {
-    return estimate(spec, "depthwise", refuse_depthwise(spec));
-  };
-  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
-}
-
-void register_cuda_conv_direct(Registry& registry) {
-  Candidate candidate{"direct", refuse_direct,
-                      [](const NodeSpec& spec) { return std::make_unique<DirectConv>(spec, false); }};
-  candidate.estimate = [](const NodeSpec& spec) { return estimate(spec, "direct", refuse_direct(spec)); };
-  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
-}
-
-// Candidates "depthwise" and "direct" of QConv: INT8 convolutions without matrix units. "direct" takes everything.
-
-namespace {
-
-using cuda::DeviceBuffer;
-using cuda::DirectConvArgs;
-using cuda::QDirectConvArgs;
-
-const QConvAttributes& attributes_of(const NodeSpec& spec) {
-  return layer_as<QConv>(spec.layer).attributes();
-}
-
-Refusal refuse_direct_int8(const NodeSpec& spec) {
-  if (spec.constant(1) == nullptr) return "weights are computed at run time";
-  if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
-  if (spec.outputs[0].elements() == 0) return "empty tensors are not handled";
-  // Threads, of one output at least each, are counted in 32 bits.
-  if (spec.outputs[0].elements() > (std::int64_t{1} << 32) - 1024)
-    return "the output has 2^32 elements or more";
-  return cuda::refuse_wide_window(spec, attributes_of(spec).conv.window);
-}
-
-Refusal refuse_depthwise_int8(const NodeSpec& spec) {
-  if (Refusal reason = refuse_direct_int8(spec)) return reason;
-  const std::int64_t channels = spec.inputs[0]->shape[1];
-  if (attributes_of(spec).conv.groups != channels || spec.outputs[0].shape[1] != channels || channels == 1)
-    return "not a depthwise convolution with one output per channel";
-  if (spec.inputs[0]->dtype == DType::f32) return "x is f32";
-  if (!is_channels_last(*spec.inputs[0]) || !is_channels_last(spec.outputs[0]))
-    return "input and output must be channels_last";
-  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
-  return std::nullopt;
-}
-
 /// Packs weights [O, group_in, taps] as [group][tap][group_in / together][width][together], o = group * group_out +
 /// column.
-std::vector<std::int8_t> pack_weights(const DirectConvArgs& a, std::span<const std::int8_t> from,
-                                      int together) {
+template <typename T>
+std::vector<T> pack_weights(const DirectConvArgs& a, std::span<const T> from, int together) {
   const std::int64_t width = (a.group_out + 3) / 4 * 4;
   const std::int64_t taps = static_cast<std::int64_t>(a.kernel[0]) * a.kernel[1] * a.kernel[2];
-  std::vector<std::int8_t> packed(static_cast<std::size_t>(a.groups * taps * a.group_in * width));
+  std::vector<T> packed(static_cast<std::size_t>(a.groups * taps * a.group_in * width));
   for (std::int64_t g = 0; g < a.groups; ++g) {
     for (std::int64_t o = 0; o < a.group_out; ++o) {
       for (std::int64_t c = 0; c < a.group_in; ++c) {
@@ -280,60 +125,139 @@ std::vector<std::int8_t> pack_weights(const DirectConvArgs& a, std::span<const s
 }
 
 /// Weights [C, 1, taps] as [taps][C].
-std::vector<std::int8_t> pack_depthwise(std::span<const std::int8_t> from, std::size_t channels) {
+template <typename T>
+std::vector<T> pack_depthwise(std::span<const T> from, std::size_t channels) {
   const std::size_t taps = from.size() / channels;
-  std::vector<std::int8_t> packed(from.size());
+  std::vector<T> packed(from.size());
   for (std::size_t c = 0; c < channels; ++c) {
     for (std::size_t t = 0; t < taps; ++t) packed[t * channels + c] = from[c * taps + t];
   }
   return packed;
 }
 
-template <typename T>
-DeviceBuffer upload(const std::vector<T>& values) {
-  return {values.data(), values.size() * sizeof(T)};
+template <bool Depthwise>
+class DirectConv final : public PackedKernel {
+ public:
+  explicit DirectConv(const NodeSpec& spec)
+      : args_(args_of(spec)), half_(spec.inputs[0]->dtype == DType::f16) {
+    const Tensor plain = to_layout(spec.constant(1)->view(), Layout::row_major);
+    const std::span<const float> weights = plain.values<float>();
+    if constexpr (Depthwise) {
+      args_.x_strides = channels_last_strides(*spec.inputs[0]);
+      args_.y_strides = channels_last_strides(spec.outputs[0]);
+      if (spec.has_input(3)) args_.residual_strides = channels_last_strides(*spec.inputs[3]);
+      args_.weights = keep(pack_depthwise(weights, static_cast<std::size_t>(args_.groups)));
+    } else {
+      if (is_channels_last(*spec.inputs[0])) args_.x_strides = channels_last_strides(*spec.inputs[0]);
+      // With channels innermost every other stride is a multiple of the channel count.
+      wide_ =
+          is_channels_last(*spec.inputs[0]) && spec.inputs[0]->shape[1] % 4 == 0 && args_.group_in % 4 == 0;
+      args_.weights = keep(pack_weights(args_, weights, 1));
+    }
+    args_.bias = keep(conv_biases(spec));
+  }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    DirectConvArgs args = args_;
+    args.x = inputs[0].data;
+    args.residual = inputs.size() > 3 ? inputs[3].data : nullptr;
+    args.y = outputs[0].data;
+    if constexpr (Depthwise) {
+      PIPIT_CUDA(launch_conv_depthwise(args, half_, stream));
+    } else {
+      PIPIT_CUDA(launch_conv_direct(args, half_, wide_, stream));
+    }
+  }
+
+ private:
+  DirectConvArgs args_;
+  bool half_;
+  bool wide_ = false;
+};
+
+template <bool Depthwise>
+Estimate estimate(const NodeSpec& spec) {
+  return estimate_of(fmt::format("{} {}", Depthwise ? "depthwise" : "direct",
+                                 spec.outputs[0].dtype == DType::f16 ? "f16" : "f32"),
+                     plain_terms(spec, layer_as<Conv>(spec.layer).attributes().window));
 }
 
-class QDirectConv final : public Kernel {
+}  // namespace
+
+void register_cuda_conv_depthwise(Registry& registry) {
+  registry.add(Conv::kType, DeviceKind::cuda,
+               conv_candidate<DirectConv<true>>("depthwise", refuse_depthwise, estimate<true>));
+}
+
+void register_cuda_conv_direct(Registry& registry) {
+  registry.add(Conv::kType, DeviceKind::cuda,
+               conv_candidate<DirectConv<false>>("direct", refuse_direct, estimate<false>));
+}
+
+// Candidates "depthwise" and "direct" of QConv: INT8 convolutions without matrix units. "direct" takes everything.
+
+namespace {
+
+const QConvAttributes& attributes_of(const NodeSpec& spec) {
+  return layer_as<QConv>(spec.layer).attributes();
+}
+
+Refusal refuse_direct_int8(const NodeSpec& spec) {
+  if (spec.constant(1) == nullptr) return "weights are computed at run time";
+  if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
+  if (spec.outputs[0].elements() == 0) return "empty tensors are not handled";
+  // Threads, of one output at least each, are counted in 32 bits.
+  if (spec.outputs[0].elements() > (std::int64_t{1} << 32) - 1024)
+    return "the output has 2^32 elements or more";
+  return refuse_wide_window(spec, attributes_of(spec).conv.window);
+}
+
+Refusal refuse_depthwise_int8(const NodeSpec& spec) {
+  if (Refusal reason = refuse_direct_int8(spec)) return reason;
+  const std::int64_t channels = spec.inputs[0]->shape[1];
+  if (attributes_of(spec).conv.groups != channels || spec.outputs[0].shape[1] != channels || channels == 1)
+    return "not a depthwise convolution with one output per channel";
+  if (spec.inputs[0]->dtype == DType::f32) return "x is f32";
+  if (!is_channels_last(*spec.inputs[0]) || !is_channels_last(spec.outputs[0]))
+    return "input and output must be channels_last";
+  if (spec.has_input(3) && !is_channels_last(*spec.inputs[3])) return "the residual must be channels_last";
+  return std::nullopt;
+}
+
+template <bool Depthwise>
+class QDirectConv final : public PackedKernel {
  public:
-  QDirectConv(const NodeSpec& spec, bool depthwise) : depthwise_(depthwise) {
+  explicit QDirectConv(const NodeSpec& spec) {
     const QConvAttributes& a = attributes_of(spec);
     DirectConvArgs& conv = args_.conv;
-    conv = cuda::direct_conv_geometry(spec, a.conv);
-    const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
+    conv = direct_conv_geometry(spec, a.conv);
+    const StepBounds bounds = output_bounds(a.y, a.conv.activation);
     conv.low = bounds.low;
     conv.high = bounds.high;
-    args_.x = cuda::IntegerOperand(a.x);
-    args_.residual = cuda::IntegerOperand(a.residual);
-    args_.y = cuda::stored_type(spec.outputs[0].dtype);
+    args_.x = IntegerOperand(a.x);
+    args_.residual = IntegerOperand(a.residual);
+    args_.y = stored_type(spec.outputs[0].dtype);
     args_.y_zero_point = a.y.zero_point;
-    args_.residual_scale = cuda::residual_factor(a);
+    args_.residual_scale = residual_factor(a);
     const bool real = spec.inputs[0]->dtype == DType::f32;
     if (real) args_.x_scale = a.x.scale, args_.x_bounds = step_bounds(a.x, -INFINITY, INFINITY);
-    if (is_channels_last(*spec.inputs[0])) conv.x_strides = cuda::channels_last_strides(*spec.inputs[0]);
+    if (is_channels_last(*spec.inputs[0])) conv.x_strides = channels_last_strides(*spec.inputs[0]);
     const Tensor plain = to_layout(spec.constant(1)->view(), Layout::row_major);
     const auto weights = plain.values<std::int8_t>();
-    if (depthwise_) {
-      conv.y_strides = cuda::channels_last_strides(spec.outputs[0]);
-      if (spec.has_input(3)) conv.residual_strides = cuda::channels_last_strides(*spec.inputs[3]);
-      weights_ = upload(pack_depthwise(weights, static_cast<std::size_t>(conv.groups)));
+    if constexpr (Depthwise) {
+      conv.y_strides = channels_last_strides(spec.outputs[0]);
+      if (spec.has_input(3)) conv.residual_strides = channels_last_strides(*spec.inputs[3]);
+      args_.weights = keep(pack_depthwise(weights, static_cast<std::size_t>(conv.groups)));
     } else {
       // With channels innermost every other stride is a multiple of the channel count.
       wide_ = !real && is_channels_last(*spec.inputs[0]) && spec.inputs[0]->shape[1] % 4 == 0 &&
               conv.group_in % 4 == 0;
-      weights_ = upload(pack_weights(conv, weights, wide_ ? 4 : 1));
+      args_.weights = keep(pack_weights(conv, weights, wide_ ? 4 : 1));
     }
-    const std::int64_t outputs = spec.outputs[0].shape[1];
-    bias_ = upload(cuda::qconv_biases(spec));
-    multipliers_ = upload(requantization_multipliers(a, outputs));
-    args_.weights = weights_.as<const std::int8_t>();
-    args_.bias = bias_.as<const std::int32_t>();
-    args_.multipliers = multipliers_.as<const float>();
-  }
-
-  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  std::size_t packed_bytes() const override {
-    return weights_.bytes() + bias_.bytes() + multipliers_.bytes();
+    args_.bias = keep(qconv_biases(spec));
+    args_.multipliers = keep(requantization_multipliers(a, spec.outputs[0].shape[1]));
   }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
@@ -343,46 +267,34 @@ class QDirectConv final : public Kernel {
     args.conv.x = inputs[0].data;
     args.conv.residual = inputs.size() > 3 ? inputs[3].data : nullptr;
     args.conv.y = outputs[0].data;
-    if (depthwise_) {
-      PIPIT_CUDA(cuda::launch_qconv_depthwise(args, stream));
+    if constexpr (Depthwise) {
+      PIPIT_CUDA(launch_qconv_depthwise(args, stream));
     } else {
-      PIPIT_CUDA(cuda::launch_qconv_direct(args, wide_, stream));
+      PIPIT_CUDA(launch_qconv_direct(args, wide_, stream));
     }
   }
 
  private:
   QDirectConvArgs args_;
-  bool depthwise_;
   bool wide_ = false;
-  DeviceBuffer weights_;
-  DeviceBuffer bias_;
-  DeviceBuffer multipliers_;
 };
 
-std::optional<Estimate> estimate(const NodeSpec& spec, const char* kernel, const Refusal& refusal) {
-  if (refusal) return std::nullopt;
-  return cuda::estimate_of(kernel,
-                           cuda::plain_terms(spec, layer_as<QConv>(spec.layer).attributes().conv.window));
+template <bool Depthwise>
+Estimate estimate_int8(const NodeSpec& spec) {
+  return estimate_of(Depthwise ? "depthwise i8" : "direct i8",
+                     plain_terms(spec, layer_as<QConv>(spec.layer).attributes().conv.window));
 }
 
 }  // namespace
 
 void register_cuda_qconv_depthwise(Registry& registry) {
-  Candidate candidate{"depthwise", refuse_depthwise_int8,
-                      [](const NodeSpec& spec) { return std::make_unique<QDirectConv>(spec, true); }};
-  candidate.estimate = [](const NodeSpec& spec) {
-    return estimate(spec, "depthwise i8", refuse_depthwise_int8(spec));
-  };
-  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+  registry.add(QConv::kType, DeviceKind::cuda,
+               conv_candidate<QDirectConv<true>>("depthwise", refuse_depthwise_int8, estimate_int8<true>));
 }
 
 void register_cuda_qconv_direct(Registry& registry) {
-  Candidate candidate{"direct", refuse_direct_int8,
-                      [](const NodeSpec& spec) { return std::make_unique<QDirectConv>(spec, false); }};
-  candidate.estimate = [](const NodeSpec& spec) {
-    return estimate(spec, "direct i8", refuse_direct_int8(spec));
-  };
-  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+  registry.add(QConv::kType, DeviceKind::cuda,
+               conv_candidate<QDirectConv<false>>("direct", refuse_direct_int8, estimate_int8<false>));
 }
 
 }  // namespace pipit::internal

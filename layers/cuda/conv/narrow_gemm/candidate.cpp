@@ -17,9 +17,7 @@ namespace pipit::internal {
 
 namespace {
 
-using cuda::DeviceBuffer;
-using cuda::NarrowArgs;
-using cuda::NarrowShape;
+using namespace cuda;
 
 const QConvAttributes& attributes_of(const NodeSpec& spec) {
   return layer_as<QConv>(spec.layer).attributes();
@@ -31,7 +29,7 @@ bool has_window(const NodeSpec& spec) {
 }
 
 NarrowShape shape_of(const NodeSpec& spec) {
-  return {has_window(spec) ? cuda::kNarrowWindowBytes : static_cast<int>(spec.inputs[0]->shape[1]),
+  return {has_window(spec) ? kNarrowWindowBytes : static_cast<int>(spec.inputs[0]->shape[1]),
           static_cast<int>(spec.outputs[0].shape[1])};
 }
 
@@ -42,8 +40,8 @@ Refusal refuse_rows(const NodeSpec& spec) {
     return "of bytes only 1x1 of stride 1 is handled";
   if (w.pad_begin[0] + w.pad_begin[1] + w.pad_end[0] + w.pad_end[1] != 0) return "there is padding";
   if (x.dtype != DType::i8 || !is_channels_last(x)) return "x is neither f32 nor i8 in channels_last";
-  if (x.shape[1] > cuda::kNarrowMaxChannels)
-    return fmt::format("{} channels; at most {} are handled", x.shape[1], cuda::kNarrowMaxChannels);
+  if (x.shape[1] > kNarrowMaxChannels)
+    return fmt::format("{} channels; at most {} are handled", x.shape[1], kNarrowMaxChannels);
   if (x.shape[1] % 8 != 0) return "channels must be a multiple of 8";
   return std::nullopt;
 }
@@ -52,14 +50,12 @@ Refusal refuse_window(const NodeSpec& spec) {
   const TensorDesc& x = *spec.inputs[0];
   const QConvAttributes& a = attributes_of(spec);
   const Window& w = a.conv.window;
-  if (w.kernel[0] > cuda::kNarrowWindow || w.kernel[1] > cuda::kNarrowWindow || w.dilation[0] != 1 ||
-      w.dilation[1] != 1)
+  if (w.kernel[0] > kNarrowWindow || w.kernel[1] > kNarrowWindow || w.dilation[0] != 1 || w.dilation[1] != 1)
     return "of an image only windows of up to 3x3 are handled";
-  if (x.shape[1] > cuda::kNarrowWindowChannels)
-    return fmt::format("an image of {} channels; at most {} are handled", x.shape[1],
-                       cuda::kNarrowWindowChannels);
+  if (x.shape[1] > kNarrowWindowChannels)
+    return fmt::format("an image of {} channels; at most {} are handled", x.shape[1], kNarrowWindowChannels);
   if (spec.has_input(3)) return "nothing is added to convolutions of an image";
-  if (!cuda::ImageScale::takes(a.x.scale))
+  if (!ImageScale::takes(a.x.scale))
     return fmt::format("the image's scale is {:g}; 2^-60 to 2^60 are handled", a.x.scale);
   // Offsets into the image, and of a window beyond its borders, are 32-bit.
   constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max() / 4, kFarthest = 1024;
@@ -77,10 +73,9 @@ Refusal refuse(const NodeSpec& spec) {
   const TensorDesc& y = spec.outputs[0];
   if (a.conv.window.rank != 2 || a.conv.groups != 1)
     return "only two spatial dimensions and groups 1 are handled";
-  if (!cuda::is_symmetric_i8(a.x)) return "x is not i8 with zero point 0";
-  if (!cuda::is_symmetric_i8(a.y) || y.dtype != DType::i8) return "y is not i8 with zero point 0";
-  if (spec.has_input(3) && !cuda::is_symmetric_i8(a.residual))
-    return "the residual is not i8 with zero point 0";
+  if (!is_symmetric_i8(a.x)) return "x is not i8 with zero point 0";
+  if (!is_symmetric_i8(a.y) || y.dtype != DType::i8) return "y is not i8 with zero point 0";
+  if (spec.has_input(3) && !is_symmetric_i8(a.residual)) return "the residual is not i8 with zero point 0";
   if (spec.constant(1) == nullptr) return "weights are computed at run time";
   if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
   if (!is_channels_last(y) || (spec.has_input(3) && !is_channels_last(*spec.inputs[3])))
@@ -89,12 +84,12 @@ Refusal refuse(const NodeSpec& spec) {
   if (Refusal reason = has_window(spec) ? refuse_window(spec) : refuse_rows(spec)) return reason;
   if (y.shape[1] % 8 != 0) return "outputs must be a multiple of 8";
   constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max() / 2;
-  if (y.elements() / y.shape[1] > kLimit || y.shape[1] > cuda::kNarrowMaxShared ||
-      shape_of(spec).shared_bytes() > cuda::kNarrowMaxShared)
-    return fmt::format("more than {} bytes of weights, or {} positions, are not handled",
-                       cuda::kNarrowMaxShared, kLimit);
+  if (y.elements() / y.shape[1] > kLimit || y.shape[1] > kNarrowMaxShared ||
+      shape_of(spec).shared_bytes() > kNarrowMaxShared)
+    return fmt::format("more than {} bytes of weights, or {} positions, are not handled", kNarrowMaxShared,
+                       kLimit);
   const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-  if (!cuda::most_of_int8(spec, weights.values<std::int8_t>(), cuda::qconv_biases(spec)).is_small())
+  if (!most_of_int8(spec, weights.values<std::int8_t>(), qconv_biases(spec)).is_small())
     return "only sums below 2^22 and results below 2^15 steps are handled";
   return std::nullopt;
 }
@@ -103,19 +98,18 @@ std::int64_t positions_of(const NodeSpec& spec) {
   return spec.outputs[0].elements() / spec.outputs[0].shape[1];
 }
 
-std::optional<Estimate> estimate(const NodeSpec& spec) {
-  if (refuse(spec)) return std::nullopt;
+Estimate estimate(const NodeSpec& spec) {
   const NarrowShape shape = shape_of(spec);
-  const double processors = cuda::processors_of(spec.gpu);
-  cuda::LaunchTerms terms;
+  const double processors = processors_of(spec.gpu);
+  LaunchTerms terms;
   terms.steps = shape.steps();
   terms.rounds = shape.pairs();
   terms.blocks = static_cast<double>(positions_of(spec)) * shape.pairs() / (64 * processors);
-  terms.megabytes = cuda::operand_megabytes(spec);
-  return cuda::estimate_of(has_window(spec) ? "narrow_gemm i8 image" : "narrow_gemm i8", terms);
+  terms.megabytes = operand_megabytes(spec);
+  return estimate_of(has_window(spec) ? "narrow_gemm i8 image" : "narrow_gemm i8", terms);
 }
 
-class QNarrowGemm final : public Kernel {
+class QNarrowGemm final : public PackedKernel {
  public:
   explicit QNarrowGemm(const NodeSpec& spec) {
     const QConvAttributes& a = attributes_of(spec);
@@ -123,45 +117,40 @@ class QNarrowGemm final : public Kernel {
     args_.adds = spec.has_input(3);
     args_.positions = static_cast<int>(positions_of(spec));
     args_.packed_bytes = args_.shape.shared_bytes();
-    const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
-    args_.bounds = cuda::PairBounds::of(bounds);
+    const StepBounds bounds = output_bounds(a.y, a.conv.activation);
+    args_.bounds = PairBounds::of(bounds);
     args_.relu = bounds.low == 0;
-    args_.residual_scale = cuda::residual_factor(a);
-    std::vector<std::int32_t> bias = cuda::qconv_biases(spec);
-    for (std::int32_t& b : bias) b += cuda::kMagicBits;
+    args_.residual_scale = residual_factor(a);
+    std::vector<std::int32_t> bias = qconv_biases(spec);
+    for (std::int32_t& b : bias) b += kMagicBits;
     const Tensor given = to_layout(spec.constant(1)->view(), Layout::row_major);
     std::span<const std::int8_t> weights = given.values<std::int8_t>();
     std::vector<std::int8_t> of_windows;
     if (has_window(spec)) {
-      args_.from = cuda::NarrowFrom::window;
+      args_.from = NarrowFrom::window;
       describe_window(spec);
       const Window& w = a.conv.window;
-      of_windows = cuda::narrow_window_weights(weights, args_.shape.outputs, args_.window.channels,
-                                               static_cast<int>(w.kernel[0]), static_cast<int>(w.kernel[1]));
+      of_windows = narrow_window_weights(weights, args_.shape.outputs, args_.window.channels,
+                                         static_cast<int>(w.kernel[0]), static_cast<int>(w.kernel[1]));
       weights = of_windows;
     }
-    const std::vector<std::byte> packed =
-        cuda::pack_narrow(args_.shape, weights, bias, requantization_multipliers(a, args_.shape.outputs));
-    packed_ = DeviceBuffer(packed.data(), packed.size());
-    args_.packed = packed_.as<const std::byte>();
-    table_ = cuda::upload_table(cuda::follower_table(spec));
-    args_.table = table_.as<const std::uint8_t>();
-    PIPIT_CUDA(cuda::prepare_narrow_gemm(args_, blocks_, overlap_));
+    args_.packed =
+        keep(pack_narrow(args_.shape, weights, bias, requantization_multipliers(a, args_.shape.outputs)));
+    args_.table = keep(follower_table(spec));
+    PIPIT_CUDA(prepare_narrow_gemm(args_, blocks_, overlap_));
   }
-  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  std::size_t packed_bytes() const override { return packed_.bytes() + table_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     NarrowArgs args = args_;
-    if (args.from == cuda::NarrowFrom::window) {
+    if (args.from == NarrowFrom::window) {
       args.window.x = inputs[0].as<float>();
     } else {
       args.x = inputs[0].as<std::int8_t>();
     }
     args.residual = optional_data<std::int8_t>(inputs, 3);
     args.y = outputs[0].as<std::int8_t>();
-    PIPIT_CUDA(cuda::launch_narrow_gemm(args, blocks_, overlap_, static_cast<cudaStream_t>(context.stream)));
+    PIPIT_CUDA(launch_narrow_gemm(args, blocks_, overlap_, static_cast<cudaStream_t>(context.stream)));
   }
 
  private:
@@ -171,33 +160,29 @@ class QNarrowGemm final : public Kernel {
     const Window& w = attributes_of(spec).conv.window;
     const Strides strides = x.strides();
     const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
-    cuda::NarrowWindow& to = args_.window;
+    NarrowWindow& to = args_.window;
     to.channels = narrow(x.shape[1]), to.in_h = narrow(x.shape[2]), to.in_w = narrow(x.shape[3]);
     to.stride_h = narrow(w.stride[0]), to.stride_w = narrow(w.stride[1]);
     to.pad_h = narrow(w.pad_begin[0]), to.pad_w = narrow(w.pad_begin[1]);
     to.x_image = narrow(strides[0]), to.x_channel = narrow(strides[1]);
     to.x_row = narrow(strides[2]), to.x_pixel = narrow(strides[3]);
-    to.positions = cuda::Divisor(narrow(y[2] * y[3])), to.out_width = cuda::Divisor(narrow(y[3]));
-    to.scale = cuda::ImageScale(attributes_of(spec).x.scale);
+    to.positions = Divisor(narrow(y[2] * y[3])), to.out_width = Divisor(narrow(y[3]));
+    to.scale = ImageScale(attributes_of(spec).x.scale);
   }
 
   NarrowArgs args_;
   int blocks_ = 1;
   bool overlap_ = false;
-  DeviceBuffer packed_;
-  DeviceBuffer table_;
 };
 
 }  // namespace
 
 void register_cuda_qconv_narrow(Registry& registry) {
-  Candidate candidate{"narrow_gemm", refuse,
-                      [](const NodeSpec& spec) { return std::make_unique<QNarrowGemm>(spec); }};
-  candidate.estimate = estimate;
-  candidate.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
-    return !spec.has_input(3) && cuda::fuses_table(spec, next);
+  const auto fuses = [](const NodeSpec& spec, const NodeSpec& next) {
+    return !spec.has_input(3) && fuses_table(spec, next);
   };
-  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+  registry.add(QConv::kType, DeviceKind::cuda,
+               conv_candidate<QNarrowGemm>("narrow_gemm", refuse, estimate, fuses));
 }
 
 }  // namespace pipit::internal

@@ -17,8 +17,7 @@ namespace pipit::internal {
 
 namespace {
 
-using cuda::ConvShape;
-using cuda::PipelinedArgs;
+using namespace cuda;
 
 const QConvAttributes& attributes_of(const NodeSpec& spec) {
   return layer_as<QConv>(spec.layer).attributes();
@@ -27,14 +26,14 @@ const QConvAttributes& attributes_of(const NodeSpec& spec) {
 // in_c in pairs of bytes, every tap's channels in whole steps.
 ConvShape shape_of(const NodeSpec& spec) {
   const std::int64_t channels = spec.inputs[0]->shape[1];
-  ConvShape shape = cuda::conv_gemm_shape(
-      spec, attributes_of(spec).conv, ceil_div(channels, cuda::kPipelinedDepth) * cuda::kPipelinedDepth / 2);
+  ConvShape shape = conv_gemm_shape(spec, attributes_of(spec).conv,
+                                    ceil_div(channels, kPipelinedDepth) * kPipelinedDepth / 2);
   shape.int8 = true;
   return shape;
 }
 
 Refusal refuse_pipelined(const NodeSpec& spec) {
-  if (Refusal reason = cuda::refuse_qconv_gemm(spec)) return reason;
+  if (Refusal reason = refuse_qconv_gemm(spec)) return reason;
   const TensorDesc& x = *spec.inputs[0];
   const Window& w = attributes_of(spec).conv.window;
   if (spec.outputs[0].dtype != DType::i8) return "y must be i8: real results have no room in its registers";
@@ -49,7 +48,7 @@ Refusal refuse_pipelined(const NodeSpec& spec) {
         (w.kernel[i] - 1) * w.dilation[i] > 255)
       return "the window is too large for a tensor map";
   }
-  if (!cuda::has_hopper_kernels()) return "only Hopper's GPUs are handled";
+  if (!has_hopper_kernels()) return "only Hopper's GPUs are handled";
   return std::nullopt;
 }
 
@@ -87,24 +86,24 @@ class PipelinedGemm final : public Kernel {
       : way_(way_for(spec)),
         shape_(shape_of(spec)),
         channels_(static_cast<int>(spec.inputs[0]->shape[1])),
-        operands_(spec, shape_, cuda::KeptDepth(shape_), channels_, way_.columns) {
-    cuda::ConvTile tile{cuda::kPipelinedRows, way_.columns, 1};
-    args_.conv = cuda::conv_gemm_args(shape_, cuda::KeptDepth(shape_), tile);
+        operands_(spec, shape_, KeptDepth(shape_), channels_, way_.columns) {
+    ConvTile tile{kPipelinedRows, way_.columns, 1};
+    args_.conv = conv_gemm_args(shape_, KeptDepth(shape_), tile);
     args_.conv.overlap = way_.overlap;
     operands_.set(args_.conv);
-    args_.tap_steps = shape_.in_c * 2 / cuda::kPipelinedDepth;
+    args_.tap_steps = shape_.in_c * 2 / kPipelinedDepth;
     args_.plain = shape_.kernel_h == 1 && shape_.kernel_w == 1 && shape_.stride_h == 1 &&
                   shape_.stride_w == 1 && shape_.in_h == shape_.out_h && shape_.in_w == shape_.out_w &&
                   shape_.pad_h == 0 && shape_.pad_w == 0;
     const std::int64_t depth = args_.conv.depth * std::int64_t{2};
-    args_.adds_tiles = spec.has_input(3) && way_.columns == cuda::kPipelinedDepth &&
-                       shape_.out_c % cuda::kPipelinedDepth == 0;
-    args_.weights = cuda::matrix_map(args_.conv.weights, depth,
-                                     static_cast<std::int64_t>(args_.conv.column_tiles) * way_.columns,
-                                     cuda::kPipelinedDepth, way_.columns);
+    args_.adds_tiles =
+        spec.has_input(3) && way_.columns == kPipelinedDepth && shape_.out_c % kPipelinedDepth == 0;
+    args_.weights = matrix_map(args_.conv.weights, depth,
+                               static_cast<std::int64_t>(args_.conv.column_tiles) * way_.columns,
+                               kPipelinedDepth, way_.columns);
     int resident = 1;
-    PIPIT_CUDA(cuda::prepare_pipelined_gemm(way_.columns, args_, resident));
-    const std::int64_t row_tiles = ceil_div(shape_.rows(), cuda::kPipelinedRows);
+    PIPIT_CUDA(prepare_pipelined_gemm(way_.columns, args_, resident));
+    const std::int64_t row_tiles = ceil_div(shape_.rows(), kPipelinedRows);
     args_.workers =
         static_cast<int>(std::clamp<std::int64_t>(resident / args_.conv.column_tiles, 1, row_tiles));
     map_x(operands_.weights());  // throws what is wrong with the geometry, if anything, before the first run
@@ -118,54 +117,49 @@ class PipelinedGemm final : public Kernel {
     args.x = map_x(inputs[0].data);
     args.conv.residual = optional_data<std::int8_t>(inputs, 3);
     if (args.adds_tiles)
-      args.residual = cuda::matrix_map(args.conv.residual, shape_.out_c, shape_.rows(), cuda::kPipelinedDepth,
-                                       cuda::kPipelinedRows);
+      args.residual =
+          matrix_map(args.conv.residual, shape_.out_c, shape_.rows(), kPipelinedDepth, kPipelinedRows);
     args.conv.y = outputs[0].data;
-    PIPIT_CUDA(cuda::launch_pipelined_gemm(way_.columns, args, static_cast<cudaStream_t>(context.stream)));
+    PIPIT_CUDA(launch_pipelined_gemm(way_.columns, args, static_cast<cudaStream_t>(context.stream)));
   }
 
  private:
   CUtensorMap map_x(const void* x) const {
-    if (args_.plain)
-      return cuda::matrix_map(x, channels_, shape_.rows(), cuda::kPipelinedDepth, cuda::kPipelinedRows);
-    return cuda::patch_map(x, shape_, channels_, cuda::kPipelinedDepth, cuda::kPipelinedRows);
+    if (args_.plain) return matrix_map(x, channels_, shape_.rows(), kPipelinedDepth, kPipelinedRows);
+    return patch_map(x, shape_, channels_, kPipelinedDepth, kPipelinedRows);
   }
 
   Way way_;
   ConvShape shape_;
   int channels_;
-  cuda::QConvGemmOperands operands_;
+  QConvGemmOperands operands_;
   PipelinedArgs args_;
 };
 
-std::optional<Estimate> estimate(const NodeSpec& spec) {
-  if (refuse_pipelined(spec)) return std::nullopt;
+Estimate estimate(const NodeSpec& spec) {
   constexpr int kResident = 2;  // blocks of a multiprocessor
   const ConvShape shape = shape_of(spec);
   const Way way = way_for(spec);
-  const int processors = cuda::processors_of(spec.gpu);
+  const int processors = processors_of(spec.gpu);
   const std::int64_t column_tiles = ceil_div(shape.out_c, way.columns),
-                     tiles = ceil_div(shape.rows(), cuda::kPipelinedRows);
+                     tiles = ceil_div(shape.rows(), kPipelinedRows);
   const std::int64_t workers = std::max<std::int64_t>(1, std::int64_t{kResident} * processors / column_tiles);
-  cuda::LaunchTerms terms;
-  terms.steps = static_cast<double>(ceil_div(shape.depth() * 2, cuda::kPipelinedDepth));
+  LaunchTerms terms;
+  terms.steps = static_cast<double>(ceil_div(shape.depth() * 2, kPipelinedDepth));
   terms.rounds = static_cast<double>(ceil_div(tiles, workers));
   terms.blocks = static_cast<double>(tiles * column_tiles) / processors;
-  terms.megabytes = cuda::operand_megabytes(spec);
+  terms.megabytes = operand_megabytes(spec);
   terms.again = 1e-6 * static_cast<double>(spec.inputs[0]->bytes()) * static_cast<double>(column_tiles - 1);
   terms.waits = way.overlap ? 0 : 1;
-  return cuda::estimate_of(fmt::format("pipelined_gemm i8 {}", way.columns), terms);
+  return estimate_of(fmt::format("pipelined_gemm i8 {}", way.columns), terms);
 }
 
 }  // namespace
 
 void register_cuda_qconv_pipelined(Registry& registry) {
-  Candidate candidate{"pipelined_gemm", refuse_pipelined,
-                      [](const NodeSpec& spec) { return std::make_unique<PipelinedGemm>(spec); },
-                      variant_names};
-  candidate.estimate = estimate;
-  candidate.fusions.epilogue = cuda::fuses_table;
-  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+  registry.add(QConv::kType, DeviceKind::cuda,
+               conv_candidate<PipelinedGemm>("pipelined_gemm", refuse_pipelined, estimate, fuses_table,
+                                             variant_names));
 }
 
 }  // namespace pipit::internal

@@ -137,8 +137,6 @@ bool places_are_paired(const ResidentPlan& plan, const std::vector<int>& places)
   return true;
 }
 
-namespace {}  // namespace
-
 Refusal refuse_resident_gemm(const NodeSpec& spec, const ConvShape& shape) {
   if (!is_channels_last(*spec.inputs[0])) return "x must be channels_last";
   if (!has_hopper_kernels()) return "only Hopper's GPUs are handled";
@@ -245,41 +243,39 @@ namespace pipit::internal {
 
 namespace {
 
-using cuda::ConvShape;
-using cuda::DeviceBuffer;
-using cuda::ResidentArgs;
+using namespace cuda;
 
 const ConvAttributes& attributes_of(const NodeSpec& spec) {
   return layer_as<Conv>(spec.layer).attributes();
 }
 
 Refusal refuse(const NodeSpec& spec) {
-  if (Refusal reason = cuda::refuse_half_conv(spec)) return reason;
+  if (Refusal reason = refuse_half_conv(spec)) return reason;
   if (spec.inputs[0]->shape[1] % 8 != 0) return "channels must be a multiple of 8";
-  return cuda::refuse_resident_gemm(spec, cuda::half_conv_shape(spec));
+  return refuse_resident_gemm(spec, half_conv_shape(spec));
 }
 
 class ResidentGemm final : public Kernel {
  public:
   explicit ResidentGemm(const NodeSpec& spec)
-      : shape_(cuda::half_conv_shape(spec)), problem_(spec, shape_), args_(problem_.args()) {
+      : shape_(half_conv_shape(spec)), problem_(spec, shape_), args_(problem_.args()) {
     const int columns = problem_.way().plan.columns;
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-    const std::vector<Half> packed = cuda::pack_conv_weights_by_lane(shape_, problem_.depth(), shape_.in_c,
-                                                                     weights.values<float>().data(), columns);
+    const std::vector<Half> packed = pack_conv_weights_by_lane(shape_, problem_.depth(), shape_.in_c,
+                                                               weights.values<float>().data(), columns);
     weights_ = DeviceBuffer(packed.data(), packed.size() * sizeof(Half));
     std::vector<float> bias(static_cast<std::size_t>(shape_.out_c));
     if (const Tensor* given = spec.constant(2))
       std::copy_n(given->values<float>().data(), bias.size(), bias.begin());
-    bias = cuda::in_packed_order(std::move(bias), static_cast<std::size_t>(args_.conv.column_tiles) *
-                                                      static_cast<std::size_t>(columns));
+    bias = in_packed_order(std::move(bias), static_cast<std::size_t>(args_.conv.column_tiles) *
+                                                static_cast<std::size_t>(columns));
     bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
     args_.weights = problem_.weights_map(weights_.data());
     args_.conv.bias = bias_.data();
     args_.conv.low = attributes_of(spec).activation.low;
     args_.conv.high = attributes_of(spec).activation.high;
-    args_.conv.function = cuda::follower_function(spec);
-    PIPIT_CUDA(cuda::prepare_resident_gemm(args_));
+    args_.conv.function = follower_function(spec);
+    PIPIT_CUDA(prepare_resident_gemm(args_));
     problem_.x_map(
         weights_.data());  // throws what is wrong with the geometry, if anything, before the first run
   }
@@ -295,12 +291,12 @@ class ResidentGemm final : public Kernel {
     args.x = problem_.x_map(inputs[0].data);
     args.conv.residual = optional_data<Half>(inputs, 3);
     args.conv.y = outputs[0].data;
-    PIPIT_CUDA(cuda::launch_resident_gemm(args, static_cast<cudaStream_t>(context.stream)));
+    PIPIT_CUDA(launch_resident_gemm(args, static_cast<cudaStream_t>(context.stream)));
   }
 
  private:
   ConvShape shape_;
-  cuda::ResidentProblem problem_;
+  ResidentProblem problem_;
   ResidentArgs args_;
   DeviceBuffer weights_;
   DeviceBuffer bias_;
@@ -309,17 +305,17 @@ class ResidentGemm final : public Kernel {
 }  // namespace
 
 void register_cuda_conv_resident(Registry& registry) {
-  Candidate candidate{
-      "resident_gemm", refuse, [](const NodeSpec& spec) { return std::make_unique<ResidentGemm>(spec); },
-      [](const NodeSpec& spec) { return cuda::resident_variants(spec, cuda::half_conv_shape(spec)); }};
+  Candidate candidate{"resident_gemm", refuse,
+                      [](const NodeSpec& spec) { return std::make_unique<ResidentGemm>(spec); },
+                      [](const NodeSpec& spec) { return resident_variants(spec, half_conv_shape(spec)); }};
   candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
     if (refuse(spec)) return std::nullopt;
-    return cuda::resident_estimate(spec, cuda::half_conv_shape(spec));
+    return resident_estimate(spec, half_conv_shape(spec));
   };
   candidate.kept_share = [](const NodeSpec& spec) {
-    return cuda::resident_kept_share(spec, cuda::half_conv_shape(spec));
+    return resident_kept_share(spec, half_conv_shape(spec));
   };
-  candidate.fusions.epilogue = cuda::fuses_function;
+  candidate.fusions.epilogue = fuses_function;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
@@ -327,26 +323,23 @@ void register_cuda_conv_resident(Registry& registry) {
 
 namespace {
 
-using cuda::ConvShape;
-using cuda::ResidentArgs;
-
 Refusal refuse_int8(const NodeSpec& spec) {
-  if (Refusal reason = cuda::refuse_qconv_gemm(spec)) return reason;
+  if (Refusal reason = refuse_qconv_gemm(spec)) return reason;
   if (spec.outputs[0].dtype != DType::i8) return "y must be i8";
   if (spec.inputs[0]->shape[1] % 16 != 0) return "channels must be a multiple of 16";
-  return cuda::refuse_resident_gemm(spec, cuda::pair_conv_shape(spec));
+  return refuse_resident_gemm(spec, pair_conv_shape(spec));
 }
 
 class QResidentGemm final : public Kernel {
  public:
   explicit QResidentGemm(const NodeSpec& spec)
-      : shape_(cuda::pair_conv_shape(spec)),
+      : shape_(pair_conv_shape(spec)),
         problem_(spec, shape_),
         operands_(spec, shape_, problem_.depth(), shape_.in_c * 2, problem_.way().plan.columns),
         args_(problem_.args()) {
     operands_.set(args_.conv);
     args_.weights = problem_.weights_map(operands_.weights());
-    PIPIT_CUDA(cuda::prepare_resident_gemm(args_));
+    PIPIT_CUDA(prepare_resident_gemm(args_));
     problem_.x_map(
         operands_.weights());  // throws what is wrong with the geometry, if anything, before the first run
   }
@@ -360,31 +353,30 @@ class QResidentGemm final : public Kernel {
     args.x = problem_.x_map(inputs[0].data);
     args.conv.residual = optional_data<std::int8_t>(inputs, 3);
     args.conv.y = outputs[0].data;
-    PIPIT_CUDA(cuda::launch_resident_gemm(args, static_cast<cudaStream_t>(context.stream)));
+    PIPIT_CUDA(launch_resident_gemm(args, static_cast<cudaStream_t>(context.stream)));
   }
 
  private:
   ConvShape shape_;
-  cuda::ResidentProblem problem_;
-  cuda::QConvGemmOperands operands_;
+  ResidentProblem problem_;
+  QConvGemmOperands operands_;
   ResidentArgs args_;
 };
 
 }  // namespace
 
 void register_cuda_qconv_resident(Registry& registry) {
-  Candidate candidate{
-      "resident_gemm", refuse_int8,
-      [](const NodeSpec& spec) { return std::make_unique<QResidentGemm>(spec); },
-      [](const NodeSpec& spec) { return cuda::resident_variants(spec, cuda::pair_conv_shape(spec)); }};
+  Candidate candidate{"resident_gemm", refuse_int8,
+                      [](const NodeSpec& spec) { return std::make_unique<QResidentGemm>(spec); },
+                      [](const NodeSpec& spec) { return resident_variants(spec, pair_conv_shape(spec)); }};
   candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
     if (refuse_int8(spec)) return std::nullopt;
-    return cuda::resident_estimate(spec, cuda::pair_conv_shape(spec));
+    return resident_estimate(spec, pair_conv_shape(spec));
   };
   candidate.kept_share = [](const NodeSpec& spec) {
-    return cuda::resident_kept_share(spec, cuda::pair_conv_shape(spec));
+    return resident_kept_share(spec, pair_conv_shape(spec));
   };
-  candidate.fusions.epilogue = cuda::fuses_table;
+  candidate.fusions.epilogue = fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 

@@ -14,9 +14,11 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit::internal::cuda {
+namespace pipit::internal {
 
 namespace {
+
+using namespace cuda;
 
 /// Weights and biases of a Conv on the GPU.
 class SpreadConstants {
@@ -95,27 +97,16 @@ QConvGemmOperands spread_operands(const NodeSpec& spec, const ConvShape& shape, 
           kSpreadColumns};
 }
 
-}  // namespace
-
-}  // namespace pipit::internal::cuda
-
-namespace pipit::internal {
-
 // Candidate "spread_gemm" of Conv: fp16 convolutions of few positions on Hopper.
 
-namespace {
-
-using cuda::ConvShape;
-using cuda::SpreadArgs;
-
 Refusal refuse(const NodeSpec& spec) {
-  if (Refusal reason = cuda::refuse_half_conv(spec)) return reason;
-  return cuda::refuse_spread_gemm(spec, cuda::half_conv_shape(spec));
+  if (Refusal reason = refuse_half_conv(spec)) return reason;
+  return refuse_spread_gemm(spec, half_conv_shape(spec));
 }
 
 class SpreadGemm final : public Kernel {
  public:
-  explicit SpreadGemm(const NodeSpec& spec) : SpreadGemm(spec, cuda::half_conv_shape(spec)) {}
+  explicit SpreadGemm(const NodeSpec& spec) : SpreadGemm(spec, half_conv_shape(spec)) {}
   bool orders_prior_writes() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return constants_.bytes(); }
@@ -127,32 +118,32 @@ class SpreadGemm final : public Kernel {
     args.x_is_settled = context.is_settled(0);
     args.conv.residual = optional_data<Half>(inputs, 3);
     args.conv.y = outputs[0].data;
-    PIPIT_CUDA(cuda::launch_spread_gemm(args, static_cast<cudaStream_t>(context.stream)));
+    PIPIT_CUDA(launch_spread_gemm(args, static_cast<cudaStream_t>(context.stream)));
   }
 
  private:
   SpreadGemm(const NodeSpec& spec, const ConvShape& shape)
-      : args_(cuda::spread_args(shape, cuda::spread_plan(spec, shape))), constants_(spec, shape, args_.plan) {
+      : args_(spread_args(shape, spread_plan(spec, shape))), constants_(spec, shape, args_.plan) {
     constants_.set(args_.conv);
-    args_.conv.function = cuda::follower_function(spec);
-    PIPIT_CUDA(cuda::prepare_spread_gemm(args_));
+    args_.conv.function = follower_function(spec);
+    PIPIT_CUDA(prepare_spread_gemm(args_));
   }
 
   SpreadArgs args_;
-  cuda::SpreadConstants constants_;
+  SpreadConstants constants_;
 };
 
 }  // namespace
 
 void register_cuda_conv_spread(Registry& registry) {
-  Candidate candidate{
-      "spread_gemm", refuse, [](const NodeSpec& spec) { return std::make_unique<SpreadGemm>(spec); },
-      [](const NodeSpec& spec) { return cuda::spread_variants(spec, cuda::half_conv_shape(spec)); }};
+  Candidate candidate{"spread_gemm", refuse,
+                      [](const NodeSpec& spec) { return std::make_unique<SpreadGemm>(spec); },
+                      [](const NodeSpec& spec) { return spread_variants(spec, half_conv_shape(spec)); }};
   candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
     if (refuse(spec)) return std::nullopt;
-    return cuda::spread_estimate(spec, cuda::half_conv_shape(spec));
+    return spread_estimate(spec, half_conv_shape(spec));
   };
-  candidate.fusions.epilogue = cuda::fuses_function;
+  candidate.fusions.epilogue = fuses_function;
   registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
 }
 
@@ -160,18 +151,15 @@ void register_cuda_conv_spread(Registry& registry) {
 
 namespace {
 
-using cuda::ConvShape;
-using cuda::SpreadArgs;
-
 Refusal refuse_int8(const NodeSpec& spec) {
-  if (Refusal reason = cuda::refuse_qconv_gemm(spec)) return reason;
+  if (Refusal reason = refuse_qconv_gemm(spec)) return reason;
   if (spec.inputs[0]->shape[1] % 16 != 0) return "channels must be a multiple of 16";
-  return cuda::refuse_spread_gemm(spec, cuda::pair_conv_shape(spec));
+  return refuse_spread_gemm(spec, pair_conv_shape(spec));
 }
 
 class QSpreadGemm final : public Kernel {
  public:
-  explicit QSpreadGemm(const NodeSpec& spec) : QSpreadGemm(spec, cuda::pair_conv_shape(spec)) {}
+  explicit QSpreadGemm(const NodeSpec& spec) : QSpreadGemm(spec, pair_conv_shape(spec)) {}
   bool orders_prior_writes() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return operands_.bytes(); }
@@ -183,32 +171,32 @@ class QSpreadGemm final : public Kernel {
     args.x_is_settled = context.is_settled(0);
     args.conv.residual = optional_data<std::int8_t>(inputs, 3);
     args.conv.y = outputs[0].data;
-    PIPIT_CUDA(cuda::launch_spread_gemm(args, static_cast<cudaStream_t>(context.stream)));
+    PIPIT_CUDA(launch_spread_gemm(args, static_cast<cudaStream_t>(context.stream)));
   }
 
  private:
   QSpreadGemm(const NodeSpec& spec, const ConvShape& shape)
-      : args_(cuda::spread_args(shape, cuda::spread_plan(spec, shape))),
-        operands_(cuda::spread_operands(spec, shape, args_.plan)) {
+      : args_(spread_args(shape, spread_plan(spec, shape))),
+        operands_(spread_operands(spec, shape, args_.plan)) {
     operands_.set(args_.conv);
-    PIPIT_CUDA(cuda::prepare_spread_gemm(args_));
+    PIPIT_CUDA(prepare_spread_gemm(args_));
   }
 
   SpreadArgs args_;
-  cuda::QConvGemmOperands operands_;
+  QConvGemmOperands operands_;
 };
 
 }  // namespace
 
 void register_cuda_qconv_spread(Registry& registry) {
-  Candidate candidate{
-      "spread_gemm", refuse_int8, [](const NodeSpec& spec) { return std::make_unique<QSpreadGemm>(spec); },
-      [](const NodeSpec& spec) { return cuda::spread_variants(spec, cuda::pair_conv_shape(spec)); }};
+  Candidate candidate{"spread_gemm", refuse_int8,
+                      [](const NodeSpec& spec) { return std::make_unique<QSpreadGemm>(spec); },
+                      [](const NodeSpec& spec) { return spread_variants(spec, pair_conv_shape(spec)); }};
   candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
     if (refuse_int8(spec)) return std::nullopt;
-    return cuda::spread_estimate(spec, cuda::pair_conv_shape(spec));
+    return spread_estimate(spec, pair_conv_shape(spec));
   };
-  candidate.fusions.epilogue = cuda::fuses_table;
+  candidate.fusions.epilogue = fuses_table;
   registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
 }
 

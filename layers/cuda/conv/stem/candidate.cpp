@@ -15,9 +15,11 @@
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
-namespace pipit::internal::cuda {
+namespace pipit::internal {
 
 namespace {
+
+using namespace cuda;
 
 struct Way {
   StemTile tile;
@@ -150,19 +152,8 @@ Estimate stem_estimate(const NodeSpec& spec, const ConvAttributes& attributes) {
       terms);
 }
 
-}  // namespace
-
-}  // namespace pipit::internal::cuda
-
-namespace pipit::internal {
-
 // Candidate "stem": convolutions of few channels in fp16, such as the first of a network, which reads the user's f32
 // image itself.
-
-namespace {
-
-using cuda::DeviceBuffer;
-using cuda::StemArgs;
 
 const ConvAttributes& attributes_of(const NodeSpec& spec) {
   return layer_as<Conv>(spec.layer).attributes();
@@ -175,33 +166,23 @@ Refusal refuse_stem(const NodeSpec& spec) {
       y.dtype != DType::f16)
     return "only fp16 is handled";
   if (spec.has_input(3) && spec.inputs[3]->dtype != DType::f16) return "the residual must be f16";
-  return cuda::refuse_stem_problem(spec, attributes_of(spec));
+  return refuse_stem_problem(spec, attributes_of(spec));
 }
 
-class Stem final : public Kernel {
+class Stem final : public PackedKernel {
  public:
-  explicit Stem(const NodeSpec& spec) : args_(cuda::node_stem_args(spec, attributes_of(spec))) {
+  explicit Stem(const NodeSpec& spec) : args_(node_stem_args(spec, attributes_of(spec))) {
     const Clamp& clamp = attributes_of(spec).activation;
     args_.low = clamp.low;
     args_.high = clamp.high;
-    args_.function = cuda::follower_function(spec);
+    args_.function = follower_function(spec);
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-    const std::vector<Half> packed = cuda::pack_stem_weights(args_, weights.values<float>().data());
-    weights_ = DeviceBuffer(packed.data(), packed.size() * sizeof(Half));
-    std::vector<float> bias(static_cast<std::size_t>(args_.shape.out_c));
-    if (const Tensor* given = spec.constant(2)) {
-      std::copy_n(given->values<float>().data(), bias.size(), bias.begin());
-    }
-    bias = cuda::in_stem_order(args_, std::move(bias));
-    bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
-    args_.weights = weights_.data();
-    args_.bias = bias_.data();
+    args_.weights = keep(pack_stem_weights(args_, weights.values<float>().data()));
+    args_.bias = keep(in_stem_order(args_, conv_biases(spec)));
     bool can_overlap = false;
-    PIPIT_CUDA(cuda::prepare_stem(args_, resident_blocks_, can_overlap));
+    PIPIT_CUDA(prepare_stem(args_, resident_blocks_, can_overlap));
     args_.overlap = args_.overlap && can_overlap;
   }
-  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -209,27 +190,21 @@ class Stem final : public Kernel {
     args.x = inputs[0].data;
     args.residual = optional_data<Half>(inputs, 3);
     args.y = outputs[0].data;
-    PIPIT_CUDA(cuda::launch_stem(args, resident_blocks_, static_cast<cudaStream_t>(context.stream)));
+    PIPIT_CUDA(launch_stem(args, resident_blocks_, static_cast<cudaStream_t>(context.stream)));
   }
 
  private:
   StemArgs args_;
   int resident_blocks_ = 1;
-  DeviceBuffer weights_;
-  DeviceBuffer bias_;
 };
 
 }  // namespace
 
 void register_cuda_conv_stem(Registry& registry) {
-  Candidate candidate{"stem", refuse_stem, [](const NodeSpec& spec) { return std::make_unique<Stem>(spec); },
-                      [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of(spec)); }};
-  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
-    if (refuse_stem(spec)) return std::nullopt;
-    return cuda::stem_estimate(spec, attributes_of(spec));
-  };
-  candidate.fusions.epilogue = cuda::fuses_function;
-  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
+  const auto estimate = [](const NodeSpec& spec) { return stem_estimate(spec, attributes_of(spec)); };
+  const auto variants = [](const NodeSpec& spec) { return stem_variants(spec, attributes_of(spec)); };
+  registry.add(Conv::kType, DeviceKind::cuda,
+               conv_candidate<Stem>("stem", refuse_stem, estimate, fuses_function, variants));
 }
 
 // Candidate "stem" of QConv: convolutions of few channels, such as the first of a network, which reads the user's f32
@@ -237,58 +212,41 @@ void register_cuda_conv_stem(Registry& registry) {
 
 namespace {
 
-using cuda::DeviceBuffer;
-using cuda::StemArgs;
-
 const QConvAttributes& attributes_of_int8(const NodeSpec& spec) {
   return layer_as<QConv>(spec.layer).attributes();
 }
 
 Refusal refuse_stem_int8(const NodeSpec& spec) {
   const QConvAttributes& a = attributes_of_int8(spec);
-  if (!cuda::is_symmetric_i8(a.x)) return "x is not i8 with zero point 0";
-  if (a.y.quantized() && !cuda::is_symmetric_i8(a.y)) return "y is not i8 with zero point 0";
-  if (spec.has_input(3) && !cuda::is_symmetric_i8(a.residual))
-    return "the residual is not i8 with zero point 0";
-  if (spec.inputs[0]->dtype == DType::f32 && !cuda::ImageScale::takes(a.x.scale))
+  if (!is_symmetric_i8(a.x)) return "x is not i8 with zero point 0";
+  if (a.y.quantized() && !is_symmetric_i8(a.y)) return "y is not i8 with zero point 0";
+  if (spec.has_input(3) && !is_symmetric_i8(a.residual)) return "the residual is not i8 with zero point 0";
+  if (spec.inputs[0]->dtype == DType::f32 && !ImageScale::takes(a.x.scale))
     return fmt::format("the image's scale is {:g}; 2^-60 to 2^60 are handled", a.x.scale);
-  return cuda::refuse_stem_problem(spec, a.conv);
+  return refuse_stem_problem(spec, a.conv);
 }
 
-class QStem final : public Kernel {
+class QStem final : public PackedKernel {
  public:
-  explicit QStem(const NodeSpec& spec) : args_(cuda::node_stem_args(spec, attributes_of_int8(spec).conv)) {
+  explicit QStem(const NodeSpec& spec) : args_(node_stem_args(spec, attributes_of_int8(spec).conv)) {
     const QConvAttributes& a = attributes_of_int8(spec);
-    const StepBounds bounds = cuda::output_bounds(a.y, a.conv.activation);
+    const StepBounds bounds = output_bounds(a.y, a.conv.activation);
     args_.low = bounds.low;
     args_.high = bounds.high;
-    if (a.y.quantized()) args_.whole_bounds = cuda::PairBounds::of(bounds);
-    args_.x_scale = cuda::ImageScale(a.x.scale);
-    args_.residual_scale = cuda::residual_factor(a);
-    args_.stored = cuda::stored_type(spec.outputs[0].dtype);
+    if (a.y.quantized()) args_.whole_bounds = PairBounds::of(bounds);
+    args_.x_scale = ImageScale(a.x.scale);
+    args_.residual_scale = residual_factor(a);
+    args_.stored = stored_type(spec.outputs[0].dtype);
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-    const std::vector<std::int8_t> packed =
-        cuda::pack_qstem_weights(args_, weights.values<std::int8_t>().data());
-    weights_ = DeviceBuffer(packed.data(), packed.size());
-    const std::int64_t outputs = args_.shape.out_c;
-    std::vector<std::int32_t> bias = cuda::qconv_biases(spec);
-    args_.small = cuda::most_of_int8(spec, weights.values<std::int8_t>(), bias).is_small();
-    bias = cuda::in_stem_order(args_, std::move(bias));
-    bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(std::int32_t));
-    const std::vector<float> multipliers = cuda::in_stem_order(args_, requantization_multipliers(a, outputs));
-    multipliers_ = DeviceBuffer(multipliers.data(), multipliers.size() * sizeof(float));
-    args_.weights = weights_.data();
-    args_.bias = bias_.data();
-    args_.multipliers = multipliers_.as<const float>();
-    table_ = cuda::upload_table(cuda::follower_table(spec));
-    args_.table = table_.as<const std::uint8_t>();
+    args_.weights = keep(pack_qstem_weights(args_, weights.values<std::int8_t>().data()));
+    const std::vector<std::int32_t> bias = qconv_biases(spec);
+    args_.small = most_of_int8(spec, weights.values<std::int8_t>(), bias).is_small();
+    args_.bias = keep(in_stem_order(args_, bias));
+    args_.multipliers = keep(in_stem_order(args_, requantization_multipliers(a, args_.shape.out_c)));
+    args_.table = keep(follower_table(spec));
     bool can_overlap = false;
-    PIPIT_CUDA(cuda::prepare_stem(args_, resident_blocks_, can_overlap));
+    PIPIT_CUDA(prepare_stem(args_, resident_blocks_, can_overlap));
     args_.overlap = args_.overlap && can_overlap;
-  }
-  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  std::size_t packed_bytes() const override {
-    return weights_.bytes() + bias_.bytes() + multipliers_.bytes() + table_.bytes();
   }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
@@ -297,30 +255,25 @@ class QStem final : public Kernel {
     args.x = inputs[0].data;
     args.residual = optional_data<std::int8_t>(inputs, 3);
     args.y = outputs[0].data;
-    PIPIT_CUDA(cuda::launch_stem(args, resident_blocks_, static_cast<cudaStream_t>(context.stream)));
+    PIPIT_CUDA(launch_stem(args, resident_blocks_, static_cast<cudaStream_t>(context.stream)));
   }
 
  private:
   StemArgs args_;
   int resident_blocks_ = 1;
-  DeviceBuffer weights_;
-  DeviceBuffer bias_;
-  DeviceBuffer multipliers_;
-  DeviceBuffer table_;
 };
 
 }  // namespace
 
 void register_cuda_qconv_stem(Registry& registry) {
-  Candidate candidate{
-      "stem", refuse_stem_int8, [](const NodeSpec& spec) { return std::make_unique<QStem>(spec); },
-      [](const NodeSpec& spec) { return cuda::stem_variants(spec, attributes_of_int8(spec).conv); }};
-  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
-    if (refuse_stem_int8(spec)) return std::nullopt;
-    return cuda::stem_estimate(spec, attributes_of_int8(spec).conv);
+  const auto estimate = [](const NodeSpec& spec) {
+    return stem_estimate(spec, attributes_of_int8(spec).conv);
   };
-  candidate.fusions.epilogue = cuda::fuses_table;
-  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+  const auto variants = [](const NodeSpec& spec) {
+    return stem_variants(spec, attributes_of_int8(spec).conv);
+  };
+  registry.add(QConv::kType, DeviceKind::cuda,
+               conv_candidate<QStem>("stem", refuse_stem_int8, estimate, fuses_table, variants));
 }
 
 }  // namespace pipit::internal
