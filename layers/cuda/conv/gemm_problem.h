@@ -226,6 +226,21 @@ inline std::vector<float> conv_biases(const NodeSpec& spec) {
   return bias;
 }
 
+/// The variant that is named so, or the first. Throws Error when there is none of that name.
+template <typename Variant>
+Variant find_variant(const std::vector<Variant>& variants, std::string_view name) {
+  for (const Variant& variant : variants) {
+    if (name.empty() || variant.name() == name) return variant;
+  }
+  fail("there is no variant '{}'", name);
+}
+template <typename Variant>
+std::vector<std::string> variant_names_of(const std::vector<Variant>& variants) {
+  std::vector<std::string> names;
+  for (const Variant& variant : variants) names.push_back(variant.name());
+  return names;
+}
+
 /// A kernel that has packed weights and bias, inputs 1 and 2, and keeps what it reads of its own on the GPU.
 class PackedKernel : public Kernel {
  public:

@@ -66,21 +66,14 @@ std::vector<Way> ways_of(const NodeSpec& spec) {
 }
 
 std::vector<std::string> variant_names(const NodeSpec& spec) {
-  std::vector<std::string> names;
-  for (const Way& way : ways_of(spec)) names.push_back(way.name());
-  return names;
+  return variant_names_of(ways_of(spec));
 }
 
 Way way_for(const NodeSpec& spec) {
-  const std::vector<Way> ways = ways_of(spec);
-  if (spec.variant.empty()) return ways.front();
-  for (const Way& way : ways) {
-    if (way.name() == spec.variant) return way;
-  }
-  fail("there is no variant '{}'", spec.variant);
+  return find_variant(ways_of(spec), spec.variant);
 }
 
-class PipelinedGemm final : public Kernel {
+class PipelinedGemm final : public PackedKernel {
  public:
   explicit PipelinedGemm(const NodeSpec& spec)
       : way_(way_for(spec)),
@@ -108,7 +101,6 @@ class PipelinedGemm final : public Kernel {
         static_cast<int>(std::clamp<std::int64_t>(resident / args_.conv.column_tiles, 1, row_tiles));
     map_x(operands_.weights());  // throws what is wrong with the geometry, if anything, before the first run
   }
-  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return operands_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,

@@ -137,117 +137,138 @@ bool places_are_paired(const ResidentPlan& plan, const std::vector<int>& places)
   return true;
 }
 
+}  // namespace pipit::internal::cuda
+
+namespace pipit::internal {
+
+namespace {
+
+using namespace cuda;
+
+/// A plan and whether its launch overlaps with the previous kernel.
+struct ResidentVariant {
+  ResidentPlan plan;
+  bool overlap = true;
+  std::string name() const { return plan.name() + (overlap ? "+overlap" : ""); }
+};
+
+/// What no instance handles, beside what refuse_conv_gemm names.
 Refusal refuse_resident_gemm(const NodeSpec& spec, const ConvShape& shape) {
   if (!is_channels_last(*spec.inputs[0])) return "x must be channels_last";
   if (!has_hopper_kernels()) return "only Hopper's GPUs are handled";
   return refuse_resident(shape, blocks_with_weights(spec, shape));
 }
 
-std::vector<ResidentWay> resident_ways(const NodeSpec& spec, const ConvShape& shape) {
-  std::vector<ResidentWay> ways;
+/// The likely best first.
+std::vector<ResidentVariant> resident_variants(const NodeSpec& spec, const ConvShape& shape) {
+  std::vector<ResidentVariant> variants;
   for (const ResidentPlan& plan : resident_plans(shape, blocks_with_weights(spec, shape))) {
     // A group alone was never faster than two.
-    if (ways.empty() || plan.groups > 1) ways.push_back({plan, true});
-    if (ways.size() == 1) ways.push_back({plan, false});
+    if (variants.empty() || plan.groups > 1) variants.push_back({plan, true});
+    if (variants.size() == 1) variants.push_back({plan, false});
   }
-  return ways;
+  return variants;
 }
 
-std::vector<std::string> resident_variants(const NodeSpec& spec, const ConvShape& shape) {
-  std::vector<std::string> names;
-  for (const ResidentWay& way : resident_ways(spec, shape)) names.push_back(way.name());
-  return names;
-}
-
-ResidentWay resident_way(const NodeSpec& spec, const ConvShape& shape) {
-  const std::vector<ResidentWay> ways = resident_ways(spec, shape);
-  if (spec.variant.empty()) return ways.front();
-  for (const ResidentWay& way : ways) {
-    if (way.name() == spec.variant) return way;
-  }
-  fail("there is no variant '{}'", spec.variant);
-}
-
-double resident_kept_share(const NodeSpec& spec, const ConvShape& shape) {
-  return blocks_with_weights(spec, shape).share(resident_way(spec, shape).plan.columns);
+/// The one that the spec names, or the first. Throws Error when there is none of that name.
+ResidentVariant resident_variant(const NodeSpec& spec, const ConvShape& shape) {
+  return find_variant(resident_variants(spec, shape), spec.variant);
 }
 
 Estimate resident_estimate(const NodeSpec& spec, const ConvShape& shape) {
-  const ResidentWay way = resident_way(spec, shape);
+  const ResidentVariant variant = resident_variant(spec, shape);
   const int processors = processors_of(spec.gpu);
   const std::int64_t tiles = ceil_div(shape.rows(), kResidentRows),
-                     column_tiles = ceil_div(shape.out_c, way.plan.columns);
+                     column_tiles = ceil_div(shape.out_c, variant.plan.columns);
   const std::int64_t workers = std::clamp<std::int64_t>(processors / column_tiles, 1, tiles);
   LaunchTerms terms;
-  terms.steps = way.plan.steps;
+  terms.steps = variant.plan.steps;
   terms.rounds = static_cast<double>(ceil_div(tiles, workers) * ceil_div(column_tiles, processors));
   terms.blocks = static_cast<double>(tiles * column_tiles) / processors;
   terms.megabytes = operand_megabytes(spec);
   terms.again = 1e-6 * static_cast<double>(spec.inputs[0]->bytes()) * static_cast<double>(column_tiles - 1);
-  terms.waits = way.overlap ? 0 : 1;
-  return estimate_of(fmt::format("resident_gemm {} {}", shape.int8 ? "i8" : "f16", way.plan.name()), terms);
+  terms.waits = variant.overlap ? 0 : 1;
+  return estimate_of(fmt::format("resident_gemm {} {}", shape.int8 ? "i8" : "f16", variant.plan.name()),
+                     terms);
 }
 
-ResidentProblem::ResidentProblem(const NodeSpec& spec, const ConvShape& shape)
-    : shape_(shape), depth_(blocks_with_weights(spec, shape)), way_(resident_way(spec, shape)) {
-  const ResidentPlan& plan = way_.plan;
-  const std::vector<int> places = resident_places(shape, depth_, plan);
-  places_ = DeviceBuffer(places.data(), places.size() * sizeof(int));
-  paired_ = places_are_paired(plan, places);
-  std::vector<int> blocks;
-  for (int tile = 0; tile * plan.columns < shape.out_c; ++tile)
-    blocks.push_back(resident_blocks(shape, depth_, tile, plan.columns));
-  blocks_ = blocks[0];
-  if (std::any_of(blocks.begin(), blocks.end(), [&](int b) { return b != blocks_; }))
-    tile_blocks_ = DeviceBuffer(blocks.data(), blocks.size() * sizeof(int));
-  const std::int64_t tiles = ceil_div(shape.rows(), kResidentRows);
-  const auto column_tiles = static_cast<std::int64_t>(blocks.size());
-  workers_ = static_cast<int>(std::clamp<std::int64_t>(processors_of(spec.gpu) / column_tiles, 1, tiles));
+template <typename Element>
+class ResidentGemm : public PackedKernel {
+ public:
+  ResidentGemm(const NodeSpec& spec, const ConvShape& shape) : depth_(blocks_with_weights(spec, shape)) {
+    const auto [plan, overlap] = resident_variant(spec, shape);
+    args_.conv = conv_gemm_args(shape, depth_, {kResidentRows, plan.columns, 1});
+    args_.conv.overlap = overlap;
+    args_.plan = plan;
+    const std::vector<int> places = resident_places(shape, depth_, plan);
+    args_.places = keep(places);
+    args_.paired = places_are_paired(plan, places);
+    std::vector<int> blocks;
+    for (int tile = 0; tile * plan.columns < shape.out_c; ++tile)
+      blocks.push_back(resident_blocks(shape, depth_, tile, plan.columns));
+    args_.blocks = blocks[0];
+    if (std::any_of(blocks.begin(), blocks.end(), [&](int b) { return b != blocks[0]; }))
+      args_.tile_blocks = keep(blocks);
+    const auto tiles = static_cast<int>(ceil_div(shape.rows(), kResidentRows));
+    const auto column_tiles = static_cast<int>(blocks.size());
+    args_.workers = std::clamp(processors_of(spec.gpu) / column_tiles, 1, tiles);
+    args_.least_tiles = tiles / args_.workers;
+    args_.more_tiles = tiles % args_.workers;
+    args_.ring = Divisor(plan.ring_rows);
+    args_.barriers = Divisor(2 * plan.ring_rows);
+  }
+  double kept_share() const override { return depth_.share(args_.plan.columns); }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    ResidentArgs args = args_;
+    args.x = x_map(inputs[0].data);
+    args.conv.residual = optional_data<Element>(inputs, 3);
+    args.conv.y = outputs[0].data;
+    PIPIT_CUDA(launch_resident_gemm(args, static_cast<cudaStream_t>(context.stream)));
+  }
+
+ protected:
+  /// Packed weights on the GPU; everything else is set.
+  void prepare(const void* weights) {
+    const ResidentPlan& plan = args_.plan;
+    constexpr int kStepBytes = kTileDepth * 2;
+    args_.weights =
+        matrix_map(weights, std::int64_t{plan.steps} * kStepBytes,
+                   ceil_div(args_.conv.shape.out_c, plan.columns) * plan.columns, kStepBytes, plan.columns);
+    PIPIT_CUDA(prepare_resident_gemm(args_));
+    x_map(weights);  // throws what is wrong with the geometry, if anything, before the first run
+  }
+
+  KeptDepth depth_;
+  ResidentArgs args_;
+
+ private:
+  CUtensorMap x_map(const void* x) const {
+    return row_map(x, args_.conv.shape, args_.plan.pixel_bytes, args_.plan.box_pixels);
+  }
+};
+
+/// What both candidates share; shape_of: the convolution of a node.
+template <typename K>
+Candidate resident_candidate(Refusal (*refuse)(const NodeSpec&), ConvShape (*shape_of)(const NodeSpec&),
+                             bool (*fuses)(const NodeSpec&, const NodeSpec&)) {
+  Candidate candidate{
+      "resident_gemm", refuse, [](const NodeSpec& spec) { return std::make_unique<K>(spec); },
+      [shape_of](const NodeSpec& spec) { return variant_names_of(resident_variants(spec, shape_of(spec))); }};
+  candidate.estimate = [refuse, shape_of](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse(spec)) return std::nullopt;
+    return resident_estimate(spec, shape_of(spec));
+  };
+  candidate.kept_share = [shape_of](const NodeSpec& spec) {
+    const ConvShape shape = shape_of(spec);
+    return blocks_with_weights(spec, shape).share(resident_variant(spec, shape).plan.columns);
+  };
+  candidate.fusions.epilogue = fuses;
+  return candidate;
 }
 
-ResidentArgs ResidentProblem::args() const {
-  const ResidentPlan& plan = way_.plan;
-  ResidentArgs args;
-  args.conv = conv_gemm_args(shape_, depth_, {kResidentRows, plan.columns, 1});
-  args.conv.overlap = way_.overlap;
-  args.plan = plan;
-  args.places = places_.as<const int>();
-  args.tile_blocks = tile_blocks_.as<const int>();
-  args.blocks = blocks_;
-  args.paired = paired_;
-  const auto tiles = static_cast<int>(ceil_div(shape_.rows(), kResidentRows));
-  args.workers = workers_;
-  args.least_tiles = tiles / workers_;
-  args.more_tiles = tiles % workers_;
-  args.ring = Divisor(plan.ring_rows);
-  args.barriers = Divisor(2 * plan.ring_rows);
-  return args;
-}
-
-CUtensorMap ResidentProblem::weights_map(const void* weights) const {
-  const ResidentPlan& plan = way_.plan;
-  constexpr int kStepBytes = kTileDepth * 2;
-  return matrix_map(weights, std::int64_t{plan.steps} * kStepBytes,
-                    ceil_div(shape_.out_c, plan.columns) * plan.columns, kStepBytes, plan.columns);
-}
-
-CUtensorMap ResidentProblem::x_map(const void* x) const {
-  return row_map(x, shape_, way_.plan.pixel_bytes, way_.plan.box_pixels);
-}
-
-}  // namespace pipit::internal::cuda
-
-namespace pipit::internal {
-
-// Candidate "resident_gemm" of Conv: fp16 convolutions on Hopper whose weights fit into shared memory.
-
-namespace {
-
-using namespace cuda;
-
-const ConvAttributes& attributes_of(const NodeSpec& spec) {
-  return layer_as<Conv>(spec.layer).attributes();
-}
+// Of Conv: fp16 convolutions on Hopper whose weights fit into shared memory.
 
 Refusal refuse(const NodeSpec& spec) {
   if (Refusal reason = refuse_half_conv(spec)) return reason;
@@ -255,73 +276,23 @@ Refusal refuse(const NodeSpec& spec) {
   return refuse_resident_gemm(spec, half_conv_shape(spec));
 }
 
-class ResidentGemm final : public Kernel {
+class HalfResidentGemm final : public ResidentGemm<Half> {
  public:
-  explicit ResidentGemm(const NodeSpec& spec)
-      : shape_(half_conv_shape(spec)), problem_(spec, shape_), args_(problem_.args()) {
-    const int columns = problem_.way().plan.columns;
+  explicit HalfResidentGemm(const NodeSpec& spec) : ResidentGemm(spec, half_conv_shape(spec)) {
+    const ConvShape& shape = args_.conv.shape;
+    const int columns = args_.plan.columns;
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-    const std::vector<Half> packed = pack_conv_weights_by_lane(shape_, problem_.depth(), shape_.in_c,
-                                                               weights.values<float>().data(), columns);
-    weights_ = DeviceBuffer(packed.data(), packed.size() * sizeof(Half));
-    std::vector<float> bias(static_cast<std::size_t>(shape_.out_c));
-    if (const Tensor* given = spec.constant(2))
-      std::copy_n(given->values<float>().data(), bias.size(), bias.begin());
-    bias = in_packed_order(std::move(bias), static_cast<std::size_t>(args_.conv.column_tiles) *
-                                                static_cast<std::size_t>(columns));
-    bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
-    args_.weights = problem_.weights_map(weights_.data());
-    args_.conv.bias = bias_.data();
-    args_.conv.low = attributes_of(spec).activation.low;
-    args_.conv.high = attributes_of(spec).activation.high;
+    const auto rows = static_cast<std::size_t>(args_.conv.column_tiles) * static_cast<std::size_t>(columns);
+    args_.conv.bias = keep(in_packed_order(conv_biases(spec), rows));
+    const Clamp& clamp = layer_as<Conv>(spec.layer).attributes().activation;
+    args_.conv.low = clamp.low, args_.conv.high = clamp.high;
     args_.conv.function = follower_function(spec);
-    PIPIT_CUDA(prepare_resident_gemm(args_));
-    problem_.x_map(
-        weights_.data());  // throws what is wrong with the geometry, if anything, before the first run
+    prepare(
+        keep(pack_conv_weights_by_lane(shape, depth_, shape.in_c, weights.values<float>().data(), columns)));
   }
-  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  double kept_share() const override { return problem_.kept_share(); }
-  std::size_t packed_bytes() const override {
-    return weights_.bytes() + bias_.bytes() + problem_.packed_bytes();
-  }
-
-  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
-           const RunContext& context) const override {
-    ResidentArgs args = args_;
-    args.x = problem_.x_map(inputs[0].data);
-    args.conv.residual = optional_data<Half>(inputs, 3);
-    args.conv.y = outputs[0].data;
-    PIPIT_CUDA(launch_resident_gemm(args, static_cast<cudaStream_t>(context.stream)));
-  }
-
- private:
-  ConvShape shape_;
-  ResidentProblem problem_;
-  ResidentArgs args_;
-  DeviceBuffer weights_;
-  DeviceBuffer bias_;
 };
 
-}  // namespace
-
-void register_cuda_conv_resident(Registry& registry) {
-  Candidate candidate{"resident_gemm", refuse,
-                      [](const NodeSpec& spec) { return std::make_unique<ResidentGemm>(spec); },
-                      [](const NodeSpec& spec) { return resident_variants(spec, half_conv_shape(spec)); }};
-  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
-    if (refuse(spec)) return std::nullopt;
-    return resident_estimate(spec, half_conv_shape(spec));
-  };
-  candidate.kept_share = [](const NodeSpec& spec) {
-    return resident_kept_share(spec, half_conv_shape(spec));
-  };
-  candidate.fusions.epilogue = fuses_function;
-  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
-}
-
-// Candidate "resident_gemm" of QConv: INT8 convolutions on Hopper whose weights fit into shared memory.
-
-namespace {
+// Of QConv: the same in INT8.
 
 Refusal refuse_int8(const NodeSpec& spec) {
   if (Refusal reason = refuse_qconv_gemm(spec)) return reason;
@@ -330,54 +301,30 @@ Refusal refuse_int8(const NodeSpec& spec) {
   return refuse_resident_gemm(spec, pair_conv_shape(spec));
 }
 
-class QResidentGemm final : public Kernel {
+class Int8ResidentGemm final : public ResidentGemm<std::int8_t> {
  public:
-  explicit QResidentGemm(const NodeSpec& spec)
-      : shape_(pair_conv_shape(spec)),
-        problem_(spec, shape_),
-        operands_(spec, shape_, problem_.depth(), shape_.in_c * 2, problem_.way().plan.columns),
-        args_(problem_.args()) {
+  explicit Int8ResidentGemm(const NodeSpec& spec)
+      : ResidentGemm(spec, pair_conv_shape(spec)),
+        operands_(spec, args_.conv.shape, depth_, args_.conv.shape.in_c * 2, args_.plan.columns) {
     operands_.set(args_.conv);
-    args_.weights = problem_.weights_map(operands_.weights());
-    PIPIT_CUDA(prepare_resident_gemm(args_));
-    problem_.x_map(
-        operands_.weights());  // throws what is wrong with the geometry, if anything, before the first run
+    prepare(operands_.weights());
   }
-  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  double kept_share() const override { return problem_.kept_share(); }
-  std::size_t packed_bytes() const override { return operands_.bytes() + problem_.packed_bytes(); }
-
-  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
-           const RunContext& context) const override {
-    ResidentArgs args = args_;
-    args.x = problem_.x_map(inputs[0].data);
-    args.conv.residual = optional_data<std::int8_t>(inputs, 3);
-    args.conv.y = outputs[0].data;
-    PIPIT_CUDA(launch_resident_gemm(args, static_cast<cudaStream_t>(context.stream)));
-  }
+  std::size_t packed_bytes() const override { return operands_.bytes() + PackedKernel::packed_bytes(); }
 
  private:
-  ConvShape shape_;
-  ResidentProblem problem_;
   QConvGemmOperands operands_;
-  ResidentArgs args_;
 };
 
 }  // namespace
 
+void register_cuda_conv_resident(Registry& registry) {
+  registry.add(Conv::kType, DeviceKind::cuda,
+               resident_candidate<HalfResidentGemm>(refuse, half_conv_shape, fuses_function));
+}
+
 void register_cuda_qconv_resident(Registry& registry) {
-  Candidate candidate{"resident_gemm", refuse_int8,
-                      [](const NodeSpec& spec) { return std::make_unique<QResidentGemm>(spec); },
-                      [](const NodeSpec& spec) { return resident_variants(spec, pair_conv_shape(spec)); }};
-  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
-    if (refuse_int8(spec)) return std::nullopt;
-    return resident_estimate(spec, pair_conv_shape(spec));
-  };
-  candidate.kept_share = [](const NodeSpec& spec) {
-    return resident_kept_share(spec, pair_conv_shape(spec));
-  };
-  candidate.fusions.epilogue = fuses_table;
-  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+  registry.add(QConv::kType, DeviceKind::cuda,
+               resident_candidate<Int8ResidentGemm>(refuse_int8, pair_conv_shape, fuses_table));
 }
 
 }  // namespace pipit::internal

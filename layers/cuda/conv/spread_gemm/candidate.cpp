@@ -20,36 +20,6 @@ namespace {
 
 using namespace cuda;
 
-/// Weights and biases of a Conv on the GPU.
-class SpreadConstants {
- public:
-  SpreadConstants(const NodeSpec& spec, const ConvShape& shape, const SpreadPlan& plan)
-      : activation_(layer_as<Conv>(spec.layer).attributes().activation) {
-    const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-    std::vector<Half> halves;
-    for (const float w : weights.values<float>()) halves.push_back(to_half(w));
-    const std::vector<std::byte> packed =
-        pack_spread(shape, plan, sizeof(Half), std::as_bytes(std::span(halves)).data());
-    weights_ = DeviceBuffer(packed.data(), packed.size());
-    std::vector<float> bias(static_cast<std::size_t>(ceil_div(shape.out_c, kSpreadColumns) * kSpreadColumns));
-    if (const Tensor* given = spec.constant(2))
-      std::copy_n(given->values<float>().data(), shape.out_c, bias.begin());
-    bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
-  }
-  /// Sets them and the activation.
-  void set(ConvGemmArgs& args) const {
-    args.weights = weights_.data();
-    args.bias = bias_.data();
-    args.low = activation_.low, args.high = activation_.high;
-  }
-  std::size_t bytes() const { return weights_.bytes() + bias_.bytes(); }
-
- private:
-  DeviceBuffer weights_;
-  DeviceBuffer bias_;
-  Clamp activation_;
-};
-
 /// What no instance handles, beside what refuse_conv_gemm names.
 Refusal refuse_spread_gemm(const NodeSpec& spec, const ConvShape& shape) {
   if (!is_channels_last(*spec.inputs[0])) return "x must be channels_last";
@@ -57,21 +27,9 @@ Refusal refuse_spread_gemm(const NodeSpec& spec, const ConvShape& shape) {
   return refuse_spread(shape);
 }
 
-/// The names of the variants, the likely best first.
-std::vector<std::string> spread_variants(const NodeSpec& spec, const ConvShape& shape) {
-  std::vector<std::string> names;
-  for (const SpreadPlan& plan : spread_plans(shape, processors_of(spec.gpu))) names.push_back(plan.name());
-  return names;
-}
-
 /// The plan that the spec names, or the first. Throws Error when there is none of that name.
 SpreadPlan spread_plan(const NodeSpec& spec, const ConvShape& shape) {
-  const std::vector<SpreadPlan> plans = spread_plans(shape, processors_of(spec.gpu));
-  if (spec.variant.empty()) return plans.front();
-  for (const SpreadPlan& plan : plans) {
-    if (plan.name() == spec.variant) return plan;
-  }
-  fail("there is no variant '{}'", spec.variant);
+  return find_variant(spread_plans(shape, processors_of(spec.gpu)), spec.variant);
 }
 
 /// The estimate of "spread_gemm" in the spec's variant, or the one that it chooses.
@@ -90,13 +48,6 @@ Estimate spread_estimate(const NodeSpec& spec, const ConvShape& shape) {
       fmt::format("spread_gemm {}{}", shape.int8 ? "i8" : "f16", plan.slices > 1 ? " shared" : ""), terms);
 }
 
-/// The constants of a QConv.
-QConvGemmOperands spread_operands(const NodeSpec& spec, const ConvShape& shape, const SpreadPlan& plan) {
-  const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-  return {spec, shape, pack_spread(shape, plan, 1, std::as_bytes(weights.values<std::int8_t>()).data()),
-          kSpreadColumns};
-}
-
 // Candidate "spread_gemm" of Conv: fp16 convolutions of few positions on Hopper.
 
 Refusal refuse(const NodeSpec& spec) {
@@ -104,47 +55,55 @@ Refusal refuse(const NodeSpec& spec) {
   return refuse_spread_gemm(spec, half_conv_shape(spec));
 }
 
-class SpreadGemm final : public Kernel {
+template <typename Element>
+class SpreadGemm : public PackedKernel {
  public:
-  explicit SpreadGemm(const NodeSpec& spec) : SpreadGemm(spec, half_conv_shape(spec)) {}
+  SpreadGemm(const NodeSpec& spec, const ConvShape& shape)
+      : args_(spread_args(shape, spread_plan(spec, shape))) {}
   bool orders_prior_writes() const override { return true; }
-  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  std::size_t packed_bytes() const override { return constants_.bytes(); }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     SpreadArgs args = args_;
     args.conv.x = inputs[0].data;
     args.x_is_settled = context.is_settled(0);
-    args.conv.residual = optional_data<Half>(inputs, 3);
+    args.conv.residual = optional_data<Element>(inputs, 3);
     args.conv.y = outputs[0].data;
     PIPIT_CUDA(launch_spread_gemm(args, static_cast<cudaStream_t>(context.stream)));
   }
 
- private:
-  SpreadGemm(const NodeSpec& spec, const ConvShape& shape)
-      : args_(spread_args(shape, spread_plan(spec, shape))), constants_(spec, shape, args_.plan) {
-    constants_.set(args_.conv);
+ protected:
+  SpreadArgs args_;
+};
+
+class HalfSpreadGemm final : public SpreadGemm<Half> {
+ public:
+  explicit HalfSpreadGemm(const NodeSpec& spec) : SpreadGemm(spec, half_conv_shape(spec)) {
+    const ConvShape& shape = args_.conv.shape;
+    const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
+    std::vector<Half> halves;
+    for (const float w : weights.values<float>()) halves.push_back(to_half(w));
+    args_.conv.weights =
+        keep(pack_spread(shape, args_.plan, sizeof(Half), std::as_bytes(std::span(halves)).data()));
+    std::vector<float> bias = conv_biases(spec);
+    bias.resize(static_cast<std::size_t>(ceil_div(shape.out_c, kSpreadColumns) * kSpreadColumns));
+    args_.conv.bias = keep(bias);
+    const Clamp& clamp = layer_as<Conv>(spec.layer).attributes().activation;
+    args_.conv.low = clamp.low, args_.conv.high = clamp.high;
     args_.conv.function = follower_function(spec);
     PIPIT_CUDA(prepare_spread_gemm(args_));
   }
-
-  SpreadArgs args_;
-  SpreadConstants constants_;
 };
 
 }  // namespace
 
 void register_cuda_conv_spread(Registry& registry) {
-  Candidate candidate{"spread_gemm", refuse,
-                      [](const NodeSpec& spec) { return std::make_unique<SpreadGemm>(spec); },
-                      [](const NodeSpec& spec) { return spread_variants(spec, half_conv_shape(spec)); }};
-  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
-    if (refuse(spec)) return std::nullopt;
-    return spread_estimate(spec, half_conv_shape(spec));
+  const auto estimate = [](const NodeSpec& spec) { return spread_estimate(spec, half_conv_shape(spec)); };
+  const auto variants = [](const NodeSpec& spec) {
+    return variant_names_of(spread_plans(half_conv_shape(spec), processors_of(spec.gpu)));
   };
-  candidate.fusions.epilogue = fuses_function;
-  registry.add(Conv::kType, DeviceKind::cuda, std::move(candidate));
+  registry.add(Conv::kType, DeviceKind::cuda,
+               conv_candidate<HalfSpreadGemm>("spread_gemm", refuse, estimate, fuses_function, variants));
 }
 
 // Candidate "spread_gemm" of QConv: INT8 convolutions of few positions on Hopper.
@@ -157,47 +116,34 @@ Refusal refuse_int8(const NodeSpec& spec) {
   return refuse_spread_gemm(spec, pair_conv_shape(spec));
 }
 
-class QSpreadGemm final : public Kernel {
+class Int8SpreadGemm final : public SpreadGemm<std::int8_t> {
  public:
-  explicit QSpreadGemm(const NodeSpec& spec) : QSpreadGemm(spec, pair_conv_shape(spec)) {}
-  bool orders_prior_writes() const override { return true; }
-  bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
-  std::size_t packed_bytes() const override { return operands_.bytes(); }
-
-  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
-           const RunContext& context) const override {
-    SpreadArgs args = args_;
-    args.conv.x = inputs[0].data;
-    args.x_is_settled = context.is_settled(0);
-    args.conv.residual = optional_data<std::int8_t>(inputs, 3);
-    args.conv.y = outputs[0].data;
-    PIPIT_CUDA(launch_spread_gemm(args, static_cast<cudaStream_t>(context.stream)));
-  }
-
- private:
-  QSpreadGemm(const NodeSpec& spec, const ConvShape& shape)
-      : args_(spread_args(shape, spread_plan(spec, shape))),
-        operands_(spread_operands(spec, shape, args_.plan)) {
+  explicit Int8SpreadGemm(const NodeSpec& spec)
+      : SpreadGemm(spec, pair_conv_shape(spec)), operands_(operands_of(spec, args_)) {
     operands_.set(args_.conv);
     PIPIT_CUDA(prepare_spread_gemm(args_));
   }
+  std::size_t packed_bytes() const override { return operands_.bytes(); }
 
-  SpreadArgs args_;
+ private:
+  static QConvGemmOperands operands_of(const NodeSpec& spec, const SpreadArgs& args) {
+    const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
+    const std::byte* from = std::as_bytes(weights.values<std::int8_t>()).data();
+    return {spec, args.conv.shape, pack_spread(args.conv.shape, args.plan, 1, from), kSpreadColumns};
+  }
+
   QConvGemmOperands operands_;
 };
 
 }  // namespace
 
 void register_cuda_qconv_spread(Registry& registry) {
-  Candidate candidate{"spread_gemm", refuse_int8,
-                      [](const NodeSpec& spec) { return std::make_unique<QSpreadGemm>(spec); },
-                      [](const NodeSpec& spec) { return spread_variants(spec, pair_conv_shape(spec)); }};
-  candidate.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
-    if (refuse_int8(spec)) return std::nullopt;
-    return spread_estimate(spec, pair_conv_shape(spec));
+  const auto estimate = [](const NodeSpec& spec) { return spread_estimate(spec, pair_conv_shape(spec)); };
+  const auto variants = [](const NodeSpec& spec) {
+    return variant_names_of(spread_plans(pair_conv_shape(spec), processors_of(spec.gpu)));
   };
-  candidate.fusions.epilogue = fuses_table;
-  registry.add(QConv::kType, DeviceKind::cuda, std::move(candidate));
+  registry.add(QConv::kType, DeviceKind::cuda,
+               conv_candidate<Int8SpreadGemm>("spread_gemm", refuse_int8, estimate, fuses_table, variants));
 }
 
 }  // namespace pipit::internal

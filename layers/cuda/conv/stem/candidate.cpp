@@ -36,10 +36,8 @@ ConvShape shape_of(const NodeSpec& spec, const ConvAttributes& attributes) {
 // First the one to choose by rule.
 std::vector<Way> ways_of(const ConvShape& shape, int gpu) {
   constexpr std::size_t kWorthTiming = 3;
-  int processors = 0;
-  PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu));
   std::vector<Way> ways;
-  for (const StemTile& tile : stem_tiles(shape, processors)) {
+  for (const StemTile& tile : stem_tiles(shape, processors_of(gpu))) {
     ways.push_back(
         {tile, true});  // an early start was faster on an H200, but for a few launches of one round
     if (ways.size() == kWorthTiming) break;
@@ -99,23 +97,16 @@ Refusal refuse_stem_problem(const NodeSpec& spec, const ConvAttributes& attribut
 /// The variants of a node (Candidate::variants): a tile, with "+overlap" where the launch overlaps with the previous
 /// kernel.
 std::vector<std::string> stem_variants(const NodeSpec& spec, const ConvAttributes& attributes) {
-  std::vector<std::string> names;
-  for (const Way& way : ways_of(shape_of(spec, attributes), spec.gpu)) names.push_back(way.name());
-  return names;
+  return variant_names_of(ways_of(shape_of(spec, attributes), spec.gpu));
 }
 
 /// Arguments for the variant that the node names, or for the best by rule: geometry, where the elements of x lie, type
 /// of x, overlap. Throws Error when there is no such variant.
 StemArgs node_stem_args(const NodeSpec& spec, const ConvAttributes& attributes) {
   const ConvShape shape = shape_of(spec, attributes);
-  const std::vector<Way> ways = ways_of(shape, spec.gpu);
-  const Way* chosen = spec.variant.empty() ? ways.data() : nullptr;
-  for (const Way& way : ways) {
-    if (way.name() == spec.variant) chosen = &way;
-  }
-  if (chosen == nullptr) fail("there is no variant '{}'", spec.variant);
-  StemArgs args = stem_args(shape, chosen->tile);
-  args.overlap = chosen->overlap;
+  const Way chosen = find_variant(ways_of(shape, spec.gpu), spec.variant);
+  StemArgs args = stem_args(shape, chosen.tile);
+  args.overlap = chosen.overlap;
   const TensorDesc& x = *spec.inputs[0];
   const Strides strides = x.strides();
   const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
