@@ -56,10 +56,10 @@ __device__ __forceinline__ void take_registers() {
 #define PIPIT_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define PIPIT_NAMES_32 \
   PIPIT_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define PIPIT_NAMES_64                                                                   \
-  PIPIT_NAMES_32                                                                         \
-      ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
-      ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define PIPIT_NAMES_48 \
+  PIPIT_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define PIPIT_NAMES_64 \
+  PIPIT_NAMES_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
 // d += a (64 x 16) * b (16 x N), by 128 threads; a and b are descriptors, both with k innermost. Warp w of the four
 // holds rows 16 w to 16 w + 15; d[j] are its columns 8 j to 8 j + 7 in the order of an m16n8 accumulator.
@@ -151,6 +151,7 @@ __device__ __forceinline__ void multiply_group(int (&d)[16][4], const std::uint3
 #undef PIPIT_SUMS_64
 #undef PIPIT_NAMES_16
 #undef PIPIT_NAMES_32
+#undef PIPIT_NAMES_48
 #undef PIPIT_NAMES_64
 
 #endif
