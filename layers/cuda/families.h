@@ -24,15 +24,15 @@ void register_cuda_softmax(Registry& registry);
 void register_cuda_reduce(Registry& registry);  // Reduce, ArgMax
 void register_cuda_resize(Registry& registry);
 
-// Convolution.
+// Convolution, in floating point and INT8 where nothing else is said.
 void register_cuda_conv_rows(Registry& registry);  // 1x1 of one channel a group, of Conv and QConv
-void register_cuda_conv_depthwise_quads(Registry& registry);
-void register_cuda_conv_depthwise(Registry& registry);
-void register_cuda_conv_stem(Registry& registry);
-void register_cuda_conv_spread(Registry& registry);
-void register_cuda_conv_resident(Registry& registry);
+void register_cuda_depthwise_quads(Registry& registry);
+void register_cuda_depthwise(Registry& registry);
+void register_cuda_stem(Registry& registry);
+void register_cuda_spread_gemm(Registry& registry);
+void register_cuda_resident_gemm(Registry& registry);
 void register_cuda_conv_implicit_gemm(Registry& registry);
-void register_cuda_conv_direct(Registry& registry);
+void register_cuda_direct(Registry& registry);
 void register_cuda_resident_block(Registry& registry);  // Conv and QConv; before row_chain
 void register_cuda_basic_block(Registry& registry);     // Conv and QConv; before row_chain
 void register_cuda_streamed_block(Registry& registry);  // Conv and QConv; before row_chain
@@ -42,16 +42,10 @@ void register_cuda_squeeze_excite(Registry& registry);  // Pool, QAveragePool; n
 void register_cuda_row_chain(Registry& registry);       // Conv and QConv; no single node
 
 // INT8.
-void register_cuda_qconv_depthwise_quads(Registry& registry);
-void register_cuda_qconv_depthwise(Registry& registry);
 void register_cuda_qconv_narrow(Registry& registry);
-void register_cuda_qconv_stem(Registry& registry);
-void register_cuda_qconv_spread(Registry& registry);
-void register_cuda_qconv_resident(Registry& registry);
 void register_cuda_qconv_pipelined(Registry& registry);
 void register_cuda_qconv_implicit_gemm(Registry& registry);
 void register_cuda_qconv_cudnn(Registry& registry);
-void register_cuda_qconv_direct(Registry& registry);
 void register_cuda_qelementwise(Registry& registry);  // Quantize, Dequantize, QAdd
 void register_cuda_qfunctions(Registry& registry);    // QUnary, QMul
 void register_cuda_qpool(Registry& registry);         // maxima of integers, QAveragePool

@@ -5,15 +5,19 @@ namespace pipit::internal {
 
 void register_cuda(Registry& registry) {
   register_cuda_conv_rows(registry);
-  register_cuda_conv_depthwise_quads(registry);
-  register_cuda_conv_depthwise(registry);
-  register_cuda_conv_stem(registry);
-  register_cuda_conv_spread(registry);
-  register_cuda_conv_resident(registry);
+  register_cuda_depthwise_quads(registry);
+  register_cuda_depthwise(registry);
+  register_cuda_qconv_narrow(registry);
+  register_cuda_stem(registry);
+  register_cuda_spread_gemm(registry);
+  register_cuda_resident_gemm(registry);
+  register_cuda_qconv_cudnn(registry);
+  register_cuda_qconv_pipelined(registry);
   register_cuda_conv_implicit_gemm(registry);
+  register_cuda_qconv_implicit_gemm(registry);
   register_cuda_conv_cudnn(registry);
   register_cuda_conv_im2col(registry);
-  register_cuda_conv_direct(registry);
+  register_cuda_direct(registry);
   register_cuda_linear_skinny(registry);
   register_cuda_linear(registry);
   register_cuda_unary(registry);
@@ -31,16 +35,6 @@ void register_cuda(Registry& registry) {
   register_cuda_softmax(registry);
   register_cuda_reduce(registry);
   register_cuda_resize(registry);
-  register_cuda_qconv_depthwise_quads(registry);
-  register_cuda_qconv_depthwise(registry);
-  register_cuda_qconv_narrow(registry);
-  register_cuda_qconv_stem(registry);
-  register_cuda_qconv_spread(registry);
-  register_cuda_qconv_resident(registry);
-  register_cuda_qconv_cudnn(registry);
-  register_cuda_qconv_pipelined(registry);
-  register_cuda_qconv_implicit_gemm(registry);
-  register_cuda_qconv_direct(registry);
   register_cuda_qelementwise(registry);
   register_cuda_qfunctions(registry);
   register_cuda_qpool(registry);

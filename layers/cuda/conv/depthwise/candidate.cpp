@@ -113,20 +113,7 @@ class ConvDepthwise final : public PackedKernel {
   bool overlap_ = false;
 };
 
-}  // namespace
-
-void register_cuda_conv_depthwise_quads(Registry& registry) {
-  const auto estimate = [](const NodeSpec& spec) {
-    return estimate_of("depthwise_quads f16", plain_terms(spec, attributes_of(spec).window));
-  };
-  registry.add(
-      Conv::kType, DeviceKind::cuda,
-      conv_candidate<ConvDepthwise>("depthwise_quads", refuse_depthwise_quads, estimate, fuses_function));
-}
-
 // Candidate "depthwise_quads" of QConv: the depthwise convolutions of networks, and the function of their results.
-
-namespace {
 
 const QConvAttributes& attributes_of_int8(const NodeSpec& spec) {
   return layer_as<QConv>(spec.layer).attributes();
@@ -203,13 +190,19 @@ class QDepthwise final : public PackedKernel {
 
 }  // namespace
 
-void register_cuda_qconv_depthwise_quads(Registry& registry) {
+void register_cuda_depthwise_quads(Registry& registry) {
   const auto estimate = [](const NodeSpec& spec) {
+    return estimate_of("depthwise_quads f16", plain_terms(spec, attributes_of(spec).window));
+  };
+  registry.add(
+      Conv::kType, DeviceKind::cuda,
+      conv_candidate<ConvDepthwise>("depthwise_quads", refuse_depthwise_quads, estimate, fuses_function));
+  const auto estimate_int8 = [](const NodeSpec& spec) {
     return estimate_of("depthwise_quads i8", plain_terms(spec, attributes_of_int8(spec).conv.window));
   };
   registry.add(
       QConv::kType, DeviceKind::cuda,
-      conv_candidate<QDepthwise>("depthwise_quads", refuse_depthwise_quads_int8, estimate, fuses_table));
+      conv_candidate<QDepthwise>("depthwise_quads", refuse_depthwise_quads_int8, estimate_int8, fuses_table));
 }
 
 }  // namespace pipit::internal

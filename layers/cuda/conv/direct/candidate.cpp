@@ -184,21 +184,7 @@ Estimate estimate(const NodeSpec& spec) {
                      plain_terms(spec, layer_as<Conv>(spec.layer).attributes().window));
 }
 
-}  // namespace
-
-void register_cuda_conv_depthwise(Registry& registry) {
-  registry.add(Conv::kType, DeviceKind::cuda,
-               conv_candidate<DirectConv<true>>("depthwise", refuse_depthwise, estimate<true>));
-}
-
-void register_cuda_conv_direct(Registry& registry) {
-  registry.add(Conv::kType, DeviceKind::cuda,
-               conv_candidate<DirectConv<false>>("direct", refuse_direct, estimate<false>));
-}
-
 // Candidates "depthwise" and "direct" of QConv: INT8 convolutions without matrix units. "direct" takes everything.
-
-namespace {
 
 const QConvAttributes& attributes_of(const NodeSpec& spec) {
   return layer_as<QConv>(spec.layer).attributes();
@@ -287,12 +273,16 @@ Estimate estimate_int8(const NodeSpec& spec) {
 
 }  // namespace
 
-void register_cuda_qconv_depthwise(Registry& registry) {
+void register_cuda_depthwise(Registry& registry) {
+  registry.add(Conv::kType, DeviceKind::cuda,
+               conv_candidate<DirectConv<true>>("depthwise", refuse_depthwise, estimate<true>));
   registry.add(QConv::kType, DeviceKind::cuda,
                conv_candidate<QDirectConv<true>>("depthwise", refuse_depthwise_int8, estimate_int8<true>));
 }
 
-void register_cuda_qconv_direct(Registry& registry) {
+void register_cuda_direct(Registry& registry) {
+  registry.add(Conv::kType, DeviceKind::cuda,
+               conv_candidate<DirectConv<false>>("direct", refuse_direct, estimate<false>));
   registry.add(QConv::kType, DeviceKind::cuda,
                conv_candidate<QDirectConv<false>>("direct", refuse_direct_int8, estimate_int8<false>));
 }

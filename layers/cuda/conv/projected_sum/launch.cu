@@ -1,5 +1,6 @@
 // Kernels of the candidate "projected_sum" and their launch.
 #include "layers/cuda/conv/projected_sum/kernel.cuh"
+#include "layers/cuda/device/launch.cuh"
 
 namespace pipit::internal::cuda {
 
@@ -15,25 +16,15 @@ const void* function_of(const ProjectedSumArgs& args) {
 }  // namespace
 
 cudaError_t prepare_projected_sum(const ProjectedSumArgs& args) {
-  // The maximum of all plans: they share the function.
-  return cudaFuncSetAttribute(function_of(args), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              kBlockMaxShared - kBlockReserved + 1024);
+  return allow_shared(function_of(args), kBlockMaxShared - kBlockReserved + 1024);
 }
 
 cudaError_t launch_projected_sum(const ProjectedSumArgs& args, cudaStream_t stream) {
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(args.plan.workers * args.plan.slices));
-  config.blockDim = dim3(static_cast<unsigned>(projected_sum::kThreads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(args.plan.shared_bytes() - kBlockReserved + 1024);
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  ProjectedSumArgs copy = args;
-  void* parameters[] = {&copy};
-  return cudaLaunchKernelExC(&config, function_of(args), parameters);
+  LaunchShape shape{dim3(static_cast<unsigned>(args.plan.workers * args.plan.slices)),
+                    dim3(static_cast<unsigned>(projected_sum::kThreads))};
+  shape.shared_bytes = static_cast<std::size_t>(args.plan.shared_bytes() - kBlockReserved + 1024);
+  shape.overlap = true;
+  return launch_kernel(function_of(args), shape, stream, args);
 }
 
 }  // namespace pipit::internal::cuda

@@ -317,12 +317,9 @@ class Int8ResidentGemm final : public ResidentGemm<std::int8_t> {
 
 }  // namespace
 
-void register_cuda_conv_resident(Registry& registry) {
+void register_cuda_resident_gemm(Registry& registry) {
   registry.add(Conv::kType, DeviceKind::cuda,
                resident_candidate<HalfResidentGemm>(refuse, half_conv_shape, fuses_function));
-}
-
-void register_cuda_qconv_resident(Registry& registry) {
   registry.add(QConv::kType, DeviceKind::cuda,
                resident_candidate<Int8ResidentGemm>(refuse_int8, pair_conv_shape, fuses_table));
 }

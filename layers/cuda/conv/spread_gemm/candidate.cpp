@@ -95,20 +95,7 @@ class HalfSpreadGemm final : public SpreadGemm<Half> {
   }
 };
 
-}  // namespace
-
-void register_cuda_conv_spread(Registry& registry) {
-  const auto estimate = [](const NodeSpec& spec) { return spread_estimate(spec, half_conv_shape(spec)); };
-  const auto variants = [](const NodeSpec& spec) {
-    return variant_names_of(spread_plans(half_conv_shape(spec), processors_of(spec.gpu)));
-  };
-  registry.add(Conv::kType, DeviceKind::cuda,
-               conv_candidate<HalfSpreadGemm>("spread_gemm", refuse, estimate, fuses_function, variants));
-}
-
 // Candidate "spread_gemm" of QConv: INT8 convolutions of few positions on Hopper.
-
-namespace {
 
 Refusal refuse_int8(const NodeSpec& spec) {
   if (Refusal reason = refuse_qconv_gemm(spec)) return reason;
@@ -137,13 +124,22 @@ class Int8SpreadGemm final : public SpreadGemm<std::int8_t> {
 
 }  // namespace
 
-void register_cuda_qconv_spread(Registry& registry) {
-  const auto estimate = [](const NodeSpec& spec) { return spread_estimate(spec, pair_conv_shape(spec)); };
+void register_cuda_spread_gemm(Registry& registry) {
+  const auto estimate = [](const NodeSpec& spec) { return spread_estimate(spec, half_conv_shape(spec)); };
   const auto variants = [](const NodeSpec& spec) {
+    return variant_names_of(spread_plans(half_conv_shape(spec), processors_of(spec.gpu)));
+  };
+  registry.add(Conv::kType, DeviceKind::cuda,
+               conv_candidate<HalfSpreadGemm>("spread_gemm", refuse, estimate, fuses_function, variants));
+  const auto estimate_int8 = [](const NodeSpec& spec) {
+    return spread_estimate(spec, pair_conv_shape(spec));
+  };
+  const auto variants_int8 = [](const NodeSpec& spec) {
     return variant_names_of(spread_plans(pair_conv_shape(spec), processors_of(spec.gpu)));
   };
-  registry.add(QConv::kType, DeviceKind::cuda,
-               conv_candidate<Int8SpreadGemm>("spread_gemm", refuse_int8, estimate, fuses_table, variants));
+  registry.add(
+      QConv::kType, DeviceKind::cuda,
+      conv_candidate<Int8SpreadGemm>("spread_gemm", refuse_int8, estimate_int8, fuses_table, variants_int8));
 }
 
 }  // namespace pipit::internal

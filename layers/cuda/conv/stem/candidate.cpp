@@ -143,6 +143,36 @@ Estimate stem_estimate(const NodeSpec& spec, const ConvAttributes& attributes) {
       terms);
 }
 
+/// What the kernels in fp16 and INT8 share; Element: of the residual.
+template <typename Element>
+class StemConv : public PackedKernel {
+ public:
+  StemConv(const NodeSpec& spec, const ConvAttributes& attributes)
+      : args_(node_stem_args(spec, attributes)) {}
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    StemArgs args = args_;
+    args.x = inputs[0].data;
+    args.residual = optional_data<Element>(inputs, 3);
+    args.y = outputs[0].data;
+    PIPIT_CUDA(launch_stem(args, resident_blocks_, static_cast<cudaStream_t>(context.stream)));
+  }
+
+ protected:
+  /// Once everything else is set.
+  void prepare() {
+    bool can_overlap = false;
+    PIPIT_CUDA(prepare_stem(args_, resident_blocks_, can_overlap));
+    args_.overlap = args_.overlap && can_overlap;
+  }
+
+  StemArgs args_;
+
+ private:
+  int resident_blocks_ = 1;
+};
+
 // Candidate "stem": convolutions of few channels in fp16, such as the first of a network, which reads the user's f32
 // image itself.
 
@@ -160,9 +190,9 @@ Refusal refuse_stem(const NodeSpec& spec) {
   return refuse_stem_problem(spec, attributes_of(spec));
 }
 
-class Stem final : public PackedKernel {
+class Stem final : public StemConv<Half> {
  public:
-  explicit Stem(const NodeSpec& spec) : args_(node_stem_args(spec, attributes_of(spec))) {
+  explicit Stem(const NodeSpec& spec) : StemConv(spec, attributes_of(spec)) {
     const Clamp& clamp = attributes_of(spec).activation;
     args_.low = clamp.low;
     args_.high = clamp.high;
@@ -170,38 +200,12 @@ class Stem final : public PackedKernel {
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
     args_.weights = keep(pack_stem_weights(args_, weights.values<float>().data()));
     args_.bias = keep(in_stem_order(args_, conv_biases(spec)));
-    bool can_overlap = false;
-    PIPIT_CUDA(prepare_stem(args_, resident_blocks_, can_overlap));
-    args_.overlap = args_.overlap && can_overlap;
+    prepare();
   }
-
-  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
-           const RunContext& context) const override {
-    StemArgs args = args_;
-    args.x = inputs[0].data;
-    args.residual = optional_data<Half>(inputs, 3);
-    args.y = outputs[0].data;
-    PIPIT_CUDA(launch_stem(args, resident_blocks_, static_cast<cudaStream_t>(context.stream)));
-  }
-
- private:
-  StemArgs args_;
-  int resident_blocks_ = 1;
 };
-
-}  // namespace
-
-void register_cuda_conv_stem(Registry& registry) {
-  const auto estimate = [](const NodeSpec& spec) { return stem_estimate(spec, attributes_of(spec)); };
-  const auto variants = [](const NodeSpec& spec) { return stem_variants(spec, attributes_of(spec)); };
-  registry.add(Conv::kType, DeviceKind::cuda,
-               conv_candidate<Stem>("stem", refuse_stem, estimate, fuses_function, variants));
-}
 
 // Candidate "stem" of QConv: convolutions of few channels, such as the first of a network, which reads the user's f32
 // image itself where the graph says so.
-
-namespace {
 
 const QConvAttributes& attributes_of_int8(const NodeSpec& spec) {
   return layer_as<QConv>(spec.layer).attributes();
@@ -217,9 +221,9 @@ Refusal refuse_stem_int8(const NodeSpec& spec) {
   return refuse_stem_problem(spec, a.conv);
 }
 
-class QStem final : public PackedKernel {
+class QStem final : public StemConv<std::int8_t> {
  public:
-  explicit QStem(const NodeSpec& spec) : args_(node_stem_args(spec, attributes_of_int8(spec).conv)) {
+  explicit QStem(const NodeSpec& spec) : StemConv(spec, attributes_of_int8(spec).conv) {
     const QConvAttributes& a = attributes_of_int8(spec);
     const StepBounds bounds = output_bounds(a.y, a.conv.activation);
     args_.low = bounds.low;
@@ -235,36 +239,25 @@ class QStem final : public PackedKernel {
     args_.bias = keep(in_stem_order(args_, bias));
     args_.multipliers = keep(in_stem_order(args_, requantization_multipliers(a, args_.shape.out_c)));
     args_.table = keep(follower_table(spec));
-    bool can_overlap = false;
-    PIPIT_CUDA(prepare_stem(args_, resident_blocks_, can_overlap));
-    args_.overlap = args_.overlap && can_overlap;
+    prepare();
   }
-
-  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
-           const RunContext& context) const override {
-    StemArgs args = args_;
-    args.x = inputs[0].data;
-    args.residual = optional_data<std::int8_t>(inputs, 3);
-    args.y = outputs[0].data;
-    PIPIT_CUDA(launch_stem(args, resident_blocks_, static_cast<cudaStream_t>(context.stream)));
-  }
-
- private:
-  StemArgs args_;
-  int resident_blocks_ = 1;
 };
 
 }  // namespace
 
-void register_cuda_qconv_stem(Registry& registry) {
-  const auto estimate = [](const NodeSpec& spec) {
+void register_cuda_stem(Registry& registry) {
+  const auto estimate = [](const NodeSpec& spec) { return stem_estimate(spec, attributes_of(spec)); };
+  const auto variants = [](const NodeSpec& spec) { return stem_variants(spec, attributes_of(spec)); };
+  registry.add(Conv::kType, DeviceKind::cuda,
+               conv_candidate<Stem>("stem", refuse_stem, estimate, fuses_function, variants));
+  const auto estimate_int8 = [](const NodeSpec& spec) {
     return stem_estimate(spec, attributes_of_int8(spec).conv);
   };
-  const auto variants = [](const NodeSpec& spec) {
+  const auto variants_int8 = [](const NodeSpec& spec) {
     return stem_variants(spec, attributes_of_int8(spec).conv);
   };
   registry.add(QConv::kType, DeviceKind::cuda,
-               conv_candidate<QStem>("stem", refuse_stem_int8, estimate, fuses_table, variants));
+               conv_candidate<QStem>("stem", refuse_stem_int8, estimate_int8, fuses_table, variants_int8));
 }
 
 }  // namespace pipit::internal

@@ -6,14 +6,11 @@ namespace pipit::internal::cuda {
 
 namespace {
 
-const void* function_of(bool adds_x, bool small_sums) {
-  const auto of = [](auto kernel) { return reinterpret_cast<const void*>(kernel); };
-  if (adds_x) return small_sums ? of(&run_streamed_block<true, true>) : of(&run_streamed_block<true, false>);
-  return small_sums ? of(&run_streamed_block<false, true>) : of(&run_streamed_block<false, false>);
-}
-
 const void* function_of(const StreamedBlockArgs& args) {
-  return function_of(args.plan.adds_x, args.small_sums);
+  const auto of = [](auto kernel) { return reinterpret_cast<const void*>(kernel); };
+  if (args.plan.adds_x)
+    return args.small_sums ? of(&run_streamed_block<true, true>) : of(&run_streamed_block<true, false>);
+  return args.small_sums ? of(&run_streamed_block<false, true>) : of(&run_streamed_block<false, false>);
 }
 
 }  // namespace
