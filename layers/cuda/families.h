@@ -24,8 +24,8 @@ void register_cuda_softmax(Registry& registry);
 void register_cuda_reduce(Registry& registry);  // Reduce, ArgMax
 void register_cuda_resize(Registry& registry);
 
-// Convolution, in floating point and INT8 where nothing else is said.
-void register_cuda_conv_rows(Registry& registry);  // 1x1 of one channel a group, of Conv and QConv
+// Convolution: of Conv and QConv where neither is named.
+void register_cuda_conv_rows(Registry& registry);  // 1x1 of one channel a group; of both
 void register_cuda_depthwise_quads(Registry& registry);
 void register_cuda_depthwise(Registry& registry);
 void register_cuda_stem(Registry& registry);
