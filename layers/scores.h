@@ -17,8 +17,8 @@ inline bool are_probabilities(std::span<const float> scores) {
   return *low >= 0 && *high <= 1 && std::abs(std::accumulate(scores.begin(), scores.end(), 0.0) - 1) < 1e-3;
 }
 
-/// Of the classes of one image, from all of its scores, of which there is at least one. What is said to be logits and
-/// are_probabilities() is taken as that: not everything in a graph that ends so is recognized.
+/// The probabilities of the classes of one image, from all its scores (at least one). Scores of kind logits for which
+/// are_probabilities() holds are taken as probabilities: not every graph that ends in them is recognized.
 inline std::vector<double> probabilities(ScoreKind kind, std::span<const float> scores) {
   std::vector<double> values(scores.begin(), scores.end());
   if (kind == ScoreKind::log_softmax) {

@@ -69,7 +69,7 @@ Range product(const Range& a, const Range& b) {
   return {low, high};
 }
 
-// Of what is not negative: 1/0 is infinity.
+// 1 / a for a range without negative values: 1/0 is infinity.
 Range inverse(const Range& a) {
   return a.low >= 0 ? Range{1 / a.high, a.low > 0 ? 1 / a.low : kInfinity} : Range{};
 }

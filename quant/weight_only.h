@@ -29,7 +29,7 @@ StoredWeights store_weights(const WeightFormat& format, std::int64_t outputs, st
 
 struct WeightOnlyOptions {
   int bits = 8;
-  /// Of 4 bits: neighbouring weights that share a scale; 0: 32 in convolutions, 128 in fully connected layers.
+  /// 4 bits only: neighbouring weights that share a scale; 0: 32 in convolutions, 128 in fully connected layers.
   std::int64_t group_size = 0;
 };
 

@@ -32,7 +32,7 @@ class Columns {
   std::size_t outputs_ = 0;
   std::size_t all_outputs_ = 0;
   std::int64_t places_ = 1;  // output places of a sample; 1 for a matrix product
-  // Of a convolution: window and extents as three spatial dimensions.
+  // Convolutions only: window and extents as three spatial dimensions.
   bool convolution_ = false;
   std::int64_t channels_ = 0;
   std::array<std::int64_t, 3> in_{1, 1, 1}, out_{1, 1, 1}, kernel_{1, 1, 1}, stride_{1, 1, 1},

@@ -124,7 +124,7 @@ class Visited final : public WalkedLayer {
     return input && *input < node_.inputs.size() ? node_.inputs[*input] : kNoValue;
   }
 
-  // Of a run; 1 where positions are not theirs.
+  // The samples of a run; 1 where positions do not belong to samples.
   std::int64_t samples(const Columns& columns) const {
     const std::int64_t batch = walk_.graph.value(node_.inputs[0]).desc.shape[0];
     return batch > 0 && columns.positions() % batch == 0 ? batch : 1;

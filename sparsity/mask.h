@@ -28,8 +28,8 @@ struct LayerMask {
   MaskMode mode = MaskMode::k;
   /// In a group: of k and input input channels, of block outputs; else 1. The last may have fewer.
   std::int64_t channels = 1;
-  /// Of k and input: outputs that share a list. The last may have fewer. 0: all of them, of input all of a group of the
-  /// convolution.
+  /// Masks of k and input: outputs that share a list. The last panel may have fewer. 0: all outputs, for input all of a
+  /// group of the convolution.
   std::int64_t panel = 0;
   /// Per group, 1 where it is removed: of k [panels, taps, input groups], of channel [O], of block [blocks], of input
   /// [panels, input groups].

@@ -18,7 +18,7 @@ namespace pipit::internal::apps {
 
 namespace {
 
-// Of a fetched model, of which each file is read and checked once.
+// The file of a fetched model, read and checked once.
 FetchedFile file_of(const NamedModel& model) {
   FetchedFile file = read_fetched_model(model.name, fetched_model_path(model.name));
   file.content.clear();

@@ -23,7 +23,7 @@ namespace pipit::internal::apps {
 namespace {
 
 constexpr std::size_t kPruneCacheBytes = std::size_t{256} << 20;
-// Of the values that walk_layers() holds; the sums of a layer of depth 4608 come on top, about 0.7 GiB.
+// A limit of the values that walk_layers() holds; the sums of a layer of depth 4608 need about 0.7 GiB more.
 constexpr std::size_t kPruneWalkBytes = std::size_t{1900} << 20;
 constexpr std::size_t kFewest = 50;  // images to judge steps on
 constexpr std::int64_t kProbeImages = 16;

@@ -18,7 +18,7 @@ void add_times(nlohmann::ordered_json& json, const std::vector<double>& ms, doub
   json["share"] = median_ms / profile.layers_ms;
 }
 
-// Of the first one; null where there is none.
+// The type of the first operand; null where there is none.
 nlohmann::ordered_json stored_type(const std::vector<Placement>& operands) {
   if (operands.empty() || operands[0].kind == Placement::Kind::absent) return {};
   return dtype_name(operands[0].desc.dtype);

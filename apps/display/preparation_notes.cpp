@@ -23,7 +23,7 @@ nlohmann::ordered_json preparation_json(const Preparation& p) {
 
 namespace {
 
-// Of what a softmax is applied to: all in [0, 1], or parts of 100 in all.
+// Whether the input of a softmax looks like probabilities: all in [0, 1], or percentages that add up to 100.
 bool look_like_probabilities(std::span<const float> scores) {
   const auto [low, high] = std::ranges::minmax(scores);
   if (scores.size() < 3 || low < 0) return false;

@@ -58,7 +58,7 @@ class Accuracy {
   bool has(std::size_t image) const { return answers_[image].has_value(); }
   bool is_right(std::size_t image) const { return answers_[image] == truth(image); }
   const std::vector<int>& answer(std::size_t image) const { return answers_[image].value(); }
-  /// Of yes, or of every tag that an image has, in the order of classes.
+  /// The accuracy of yes, or of every tag that an image has, in the order of classes.
   std::vector<ClassAccuracy> classes() const;
 
  private:

@@ -6,7 +6,7 @@
 
 namespace pipit::internal::apps {
 
-/// Of the file: model, precision, images, top-1 and top-5 (not of yes or no) with their intervals, and what it was
+/// The file's model, precision, images, top-1 and top-5 (not for yes or no) with their intervals, and what it was
 /// compared with. Throws Error, beginning with the path, for other files.
 nlohmann::ordered_json read_accuracy(const std::string& path);
 

@@ -49,7 +49,7 @@ std::vector<std::int64_t> all_of(std::int64_t count) {
 
 }  // namespace
 
-// Of one layer and base.
+// The libraries' plans for one layer and base.
 struct ConvSweep::Peers {
   std::vector<PeerConv> found;
   std::string problem;  // of a layout; the other one's plans are left where it is that the library has none

@@ -36,7 +36,7 @@ struct LayerShare {
   /// With all in INT8 but this one; where it was measured.
   std::optional<double> without;
 
-  /// Of the noise with all layers in INT8: caused alone, else removed by keeping it.
+  /// Its part of the noise with all layers in INT8: what it causes alone, else what keeping it removes.
   double cause(double all) const { return alone ? *alone : without ? std::max(0.0, all - *without) : 0; }
 };
 struct LayerShares {

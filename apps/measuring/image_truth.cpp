@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;
 
-// Of a file that may hold anything: escaped, at most 80 bytes of it.
+// Text from a file that may hold anything: escaped, at most 80 bytes.
 std::string short_text(const std::string& text) {
   constexpr std::size_t kMax = 80;
   return printable(text.substr(0, kMax)) + (text.size() > kMax ? "..." : "");

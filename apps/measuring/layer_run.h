@@ -28,7 +28,7 @@ class LayerInput {
   LayerInput(Tensor x, int threads);
   const Tensor& values() const { return x_; }
   double largest() const { return largest_; }  ///< magnitude
-  /// Of all channels, channels_last, f32 or f16, or bytes for `device` with `largest` as their last step.
+  /// All channels, channels_last, in f32 or f16, or bytes for `device` with `largest` as the largest value.
   std::shared_ptr<const Tensor> as(Precision precision, DeviceKind device, double largest);
   /// The same of those channels that are listed.
   Tensor part(const std::vector<std::int64_t>& channels, Precision precision, DeviceKind device,
@@ -74,7 +74,7 @@ class LayerRun final : public RepeatedRun {
 
   /// [pixels][O of the dense layer], zeros where an output is not there.
   std::vector<float> results();
-  /// Of a layer with all outputs: those elements of [pixels][O] that are listed.
+  /// For a layer with all outputs: the listed elements of [pixels][O].
   std::vector<float> results_at(std::span<const std::size_t> elements);
   double run_ms() override;
   double cached_ms() override;

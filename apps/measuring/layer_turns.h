@@ -28,7 +28,7 @@ struct TurnTimes {
 /// second.
 std::vector<TurnTimes> times_in_turns(std::span<RepeatedRun* const> runs, double seconds, bool cached);
 
-/// Of two.
+/// Times two layers in turns.
 LayerTimes time_in_turns(RepeatedRun& run, RepeatedRun& base, double seconds);
 
 }  // namespace pipit::internal::apps

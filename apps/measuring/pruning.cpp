@@ -11,7 +11,7 @@ namespace pipit::internal::apps {
 
 namespace {
 
-// Of sketch(): what is measured of many selections may take a tenth of what is written.
+// Limits of sketch(): measuring many selections may take a tenth of the work for the one that is written.
 constexpr std::size_t kSketchRuns = 64;
 constexpr double kSketchWork = 1e9;
 constexpr double kSketchMin = 1;

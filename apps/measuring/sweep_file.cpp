@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint64_t kMaxSweepBytes = std::uint64_t{256} << 20;
 constexpr int kMaxSweepLevels = 12;
 
-// Of the three forms; members of a sweep in JSON and columns of CSV have the same names.
+// One of the three kinds of sweep. Members of a sweep in JSON and columns of CSV have the same names.
 struct Kind {
   const char* sweep;
   const char* settings;  // a member of what describes a sweep in JSON

@@ -85,7 +85,7 @@ void add_document(std::vector<TimedRuns>& all, const JsonDocument& json) {
   const auto add = [&](const JsonDocument& row) {
     if (row.is_object() && row.contains("error")) return;
     TimedRuns runs = runs_of(row, json);
-    // Of one process; its runs would count as those of two.
+    // One process: twice in the file, its runs would count as those of two.
     if (std::ranges::any_of(of_document, [&](const TimedRuns& r) { return same_setting(r, runs); }))
       fail("{}, {}, is there twice", runs.text(), printable(runs.device));
     of_document.push_back(without_times(runs));

@@ -19,7 +19,7 @@ constexpr double kMinTurnsMs = 250;
 constexpr double kNarrow = 0.02;
 constexpr double kConfidence = 0.95;
 constexpr int kRepeats = 5;  // on a GPU
-// Of ComparableStepTimes.
+// Limits of ComparableStepTimes.
 constexpr int kFewestStepTurns = 2;
 constexpr double kStepTurnsMs = 250;
 constexpr int kStepRuns = 3;

@@ -49,7 +49,7 @@ double median_of(const Units& units) {
   return quantile(joined(units), 0.5);
 }
 
-// Of `statistic` of the units; infinite for one unit.
+// The standard error of `statistic` over the units; infinite for one unit.
 template <typename Statistic>
 double standard_error(const Units& units, const Statistic& statistic) {
   const std::size_t count = units.size();
@@ -71,7 +71,7 @@ double standard_error(const Units& units, const Statistic& statistic) {
   return std::sqrt(variance * static_cast<double>(count) / static_cast<double>(count - 1));
 }
 
-// Of the logarithms of the processes' medians.
+// The mean of the middle half of the logarithms of the processes' medians.
 struct MiddleMean {
   double mean = 0, variance = 0;  // variance: of the mean; only with kMinProcesses
   double freedom = 0;

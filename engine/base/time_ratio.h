@@ -32,8 +32,8 @@ struct TimeRatio {
   double repeats_for(double share) const;
 };
 
-/// Of each side, for a verdict about programs: what disturbs a whole process cannot be seen inside of it, where its
-/// memory lies (Mytkowicz et al. 2009) as little as how much of a shared host it got, and of two the spread is a guess.
+/// Processes of each side for a verdict about programs. What disturbs a whole process cannot be seen inside it: where
+/// its memory lies (Mytkowicz et al. 2009), how much of a shared host it got. With two, the spread would be a guess.
 inline constexpr std::size_t kMinProcesses = 3;
 
 /// What a process takes: the geometric mean of the processes' medians. With six and more, only the middle half of them
@@ -61,10 +61,10 @@ std::vector<TimeRatio> compare_together(std::span<const TimedPair> pairs, double
 /// process cannot show.
 inline constexpr double kPlaceEffect = 0.01;
 
-/// Of runs in turns, first[i] beside second[i], in one process: the median of the ratios of single turns, in which what
-/// disturbs both for longer cancels out. Resampled are blocks of turns that follow each other, up to 20, because
-/// neighbours are disturbed by the same (Carlstein 1986); the margin is kPlaceEffect. Throws Error where there are more
-/// of one than of the other.
+/// Compares runs in turns, first[i] beside second[i], in one process: the median of the ratios of single turns, in
+/// which a lasting disturbance of both cancels out. The bootstrap draws blocks of up to 20 consecutive turns, because
+/// neighbours share disturbances (Carlstein 1986); the margin is kPlaceEffect. Throws Error where the two have
+/// different lengths.
 TimeRatio compare_turns(std::span<const double> first, std::span<const double> second,
                         double confidence = 0.95);
 

@@ -16,7 +16,7 @@ namespace {
 // Smaller ones are not looked for: what they take is not worth it.
 constexpr std::size_t kFewBytes = std::size_t{1} << 14;
 
-// Of the size and some of the bytes: equal buffers have equal ones, and those that have are compared.
+// A digest of the size and some of the bytes. Buffers with equal digests are compared.
 std::size_t digest_of(const HostBuffer& buffer) {
   constexpr std::size_t kSamples = 64, kSampleBytes = 32;
   std::size_t digest = buffer.bytes();

@@ -46,13 +46,13 @@ struct Ceilings {
   double seconds = 0;       ///< that measuring took
   std::vector<ArithmeticCeiling> arithmetic;
   std::vector<MemoryCeiling> memory;  ///< nearest first
-  /// Of a GPU, as rates: consecutive kernels without work in a second, and how often the host can start
-  /// one and learn that it is done.
+  /// GPU only, per second: consecutive kernels without work, and how often the host can start one and
+  /// learn that it is done.
   MeasuredRate launches;
   MeasuredRate synchronizations;
 
   bool known() const { return !arithmetic.empty() && !memory.empty(); }
-  /// Of the products on the unit; without a unit, and for one that was not measured, the fastest. Null: none.
+  /// The ceiling of these products on `isa`; the fastest where none is given or it was not measured. Null: none.
   const ArithmeticCeiling* find(Products products, std::optional<Isa> isa = std::nullopt) const;
   /// The largest MeasuredRate::spread() of what floors are made of.
   double spread() const;

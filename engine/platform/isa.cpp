@@ -33,7 +33,7 @@ bool tile_registers_granted() {
 }
 #endif
 
-// Of an instruction set that is not available.
+// The reason why an instruction set is not available.
 std::string_view why_not(Isa isa) {
 #if PIPIT_ISA_AMX
   if (isa == Isa::amx && isa_available(Isa::avx512fp16) && cpu_has_amx())

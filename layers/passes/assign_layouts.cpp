@@ -98,8 +98,8 @@ class LayoutPass {
            is_image(graph.value(node.outputs[0]).desc);
   }
 
-  // Of the node's output and what follows it up to where it must be row_major, an output of the graph or a layer that
-  // wants it, where all of that may have any order; else 0.
+  // The fewest bytes of the node's output and the values after it, up to where row_major is needed (an output of the
+  // graph, or a layer that wants it), if all of these may have any order; else 0.
   std::int64_t least_bytes_to_row_major(const Node& node) const {
     const Graph& graph = rewriter_.source();
     auto least = std::numeric_limits<std::int64_t>::max();

@@ -34,10 +34,9 @@ Rewritten drop_identities(const Graph& graph);
 /// BatchNormalization, and Mul, Div, Add, Sub by a constant scalar or per-channel vector. The same for a Gemm
 /// with a constant B. Products are formed in double. Weights that `graph` alone holds are freed one by one, so that
 /// a graph handed over (std::move) is never held twice.
-/// Of what remains, two or more such layers that follow each other after anything else, where a constant among them has
-/// a value per channel, and a BatchNormalization alone, become one layer: of [N, C, H, W] with C above 4 a 1x1 Conv of
-/// one channel a group, which takes activations and INT8 as every convolution does, else, and after a Dequantize, a
-/// BatchNormalization.
+/// Of the remaining ones, a BatchNormalization alone, or two or more in sequence of which a constant has a value per
+/// channel, become one layer: a depthwise 1x1 Conv for [N, C, H, W] with C above 4, which takes activations and INT8 as
+/// every convolution does; a BatchNormalization otherwise, and after a Dequantize.
 Rewritten fold_scale_shift(Graph graph);
 
 /// Pad by zeros moves into the padding of the Conv or Pool that reads it, also from between integers that are quantized

@@ -13,7 +13,7 @@ namespace pipit::internal::detail {
 struct StepInfo {
   int index = 0;
   std::string name, type, kernel, geometry;
-  /// Of the model: its own, and those that its kernel computes as well.
+  /// Names of the model's nodes: the step's own, and those that its kernel also computes.
   std::vector<std::string> nodes;
   LayerFamily family = LayerFamily::other;
   Shape input, output;

@@ -313,7 +313,7 @@ class Heads(CommandTest):
                 self.pipit("bench", "odd.onnx", "--runs", 1, "--quiet")
 
     def test_scores_that_cannot_be_what_is_said_are_an_error(self):
-        # Of image.bmp: -1.5, -1, 0, 1.
+        # The scores of image.bmp are -1.5, -1, 0, 1.
         self.write("model.onnx", head(4, [node("Identity", ["s"], "y")]))
         self.write_bmp("images/0/a.bmp", (128, 128, 128), 2)
         self.write_bmp("images/1/a.bmp", (9, 128, 128), 2)

@@ -140,7 +140,7 @@ class EditedFiles(FileTest):
                 for command in (("compare", "sweep.json", "sweep.json"),
                                 ("profile", MODEL, "--runs", "1", "--sweep", "sweep.json", "--output", "r.html")):
                     self.refused(self.pipit(*command, code=RUNTIME), 'sweep.json: "rows", number 2: there is a row of ')
-                # Of another process it is the same row again.
+                # From another process, the same row counts as a repetition.
                 self.lines([settings, row, settings, row])
                 self.assertEqual(self.json("compare", "rows.jsonl", "rows.jsonl", "--quiet")["comparisons"][0]["repeats"], 2)
                 self.pipit(*arguments, "--output", "s.csv")

@@ -28,7 +28,7 @@ class Plans(CommandTest):
         first, *others = self.plan["tensors"]
         self.refused(f"tensor '{first['name']}'", "no key 'skale'; did you mean 'scale'?",
                      tensors=[first | {"skale": 1}, *others])
-        # Of a name with a slip the scale would be lost.
+        # A misspelled name would lose its scale.
         name = others[3]["name"]
         self.plan.pop("histograms")
         self.write("changed.json", json.dumps(self.plan | {

@@ -187,7 +187,7 @@ class Prune(CommandTest):
         name = self.json("inspect", MODEL)["inputs"][0]["name"]
         self.prune("--keep-ratio", 0.9, "--shape", f"{name}=1x3x32x32", *QUICK)
         self.assertEqual(self.json("inspect", "pruned.onnx", "--batch", 3)["inputs"][0]["shape"], [3, 3, 32, 32])
-        # Of 9 images 8 fill batches.
+        # 8 of 9 images fill batches.
         self.assertEqual(self.prune("--keep-ratio", 0.9, "--shape", f"{name}=2x3x32x32", *QUICK)["calibration_images"], 8)
         self.assertEqual(self.json("inspect", "pruned.onnx")["inputs"][0]["shape"], [2, 3, 32, 32])
 

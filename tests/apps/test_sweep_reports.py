@@ -76,7 +76,7 @@ class SweepReports(BrowserTest):
         self.assertIn("<title>Pruned layers · pipit sweep</title>", dom)
         self.assertRegex(dom, '<section aria-labelledby="h-sweep-best" id="sweep-best-section" hidden')
         self.assertEqual(len(table), len(document["rows"]))
-        # Of one layer and precision, two modes with two shares each; over the layers as many means.
+        # One layer and precision has two modes with two shares each; means over the layers are as many.
         self.assertEqual((len(re.findall("<circle", trade)), len(re.findall(r'<rect class="cell', dom))), (4, 4))
         self.assertIn(f'ways to prune {layers[0]}.', trade)
         self.assertRegex(dom, 'aria-label="Geometric means of speed-ups by share that is kept and what is removed"')

@@ -37,7 +37,7 @@ class FollowerChain {
   FollowerChain& operator=(const FollowerChain&) = delete;
 
   std::span<const NodeSpec* const> specs() const { return specs_; }
-  /// Of the last one.
+  /// The outputs of the last node.
   const std::vector<TensorDesc>& outputs() const { return described_.back().outputs; }
 
   /// Whether the candidate takes one after the other, after the node that `described` describes with that many of them.

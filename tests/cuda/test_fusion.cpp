@@ -49,7 +49,7 @@ Graph functions_of_convolutions(Numbers& numbers) {
   return builder.build();
 }
 
-// Of every step: the names of the nodes that are fused into its own.
+// For every step: the names of the nodes that are fused into its own.
 std::vector<std::string> fused_names(const ExecutionPlan& plan) {
   std::vector<std::string> names;
   for (const Step& step : plan.steps()) {

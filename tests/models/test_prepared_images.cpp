@@ -57,7 +57,7 @@ TEST_F(Prepared, UnreadableImagesEndTheRunUnlessTheyAreSkipped) {
 }
 
 TEST_F(Prepared, OthersMoveUpWhereverSomeAreSkipped) {
-  // Of every pattern of broken ones among 40 images some, with and without a cache.
+  // Several patterns of broken images among 40, with and without a cache.
   for (const int every : {2, 3, 5, 39}) {
     for (const std::size_t cache : {std::size_t{0}, std::size_t{3 * 3 * 4 * 2}, std::size_t{1} << 20}) {
       std::vector<fs::path> paths;

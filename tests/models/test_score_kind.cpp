@@ -356,7 +356,7 @@ TEST(ScoresProblem, IsWhatNoScoreOfTheKindCanBe) {
   EXPECT_EQ(problem(sigmoid, {0.9F, 0.9F, 1.0F + 1e-7F}), "");
   EXPECT_EQ(problem(log_softmax, {-std::numeric_limits<float>::infinity(), 1e-6F}), "");
   for (const ScoreKind kind : {logits, sigmoid_logits}) EXPECT_EQ(problem(kind, {-7, 9, 100}), "");
-  // Of what was rounded beyond 1 nothing is shown.
+  // Rounding beyond 1 is not shown.
   EXPECT_EQ(top(output_of({1, 2}, softmax), {1.003F, -1e-4F}),
             (std::vector<std::pair<int, float>>{{0, 1.0F}, {1, 0.0F}}));
 }

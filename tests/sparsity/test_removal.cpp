@@ -118,7 +118,7 @@ TEST(PruningPath, CountsWeightsWhereTheLastPanelIsShort) {
   }
 }
 
-// Of layers that Winograd computes whole channels fall, of others (one of stride 2, say) rows.
+// Layers that Winograd computes lose whole channels, others (with stride 2, for example) rows.
 TEST(PruningPath, WholeChannelsOfWhatWinogradComputes) {
   const Fixture f;
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << f.seed);

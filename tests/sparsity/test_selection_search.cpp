@@ -63,7 +63,7 @@ struct SearchProblem {
     return 1 + (dense / ms - 1) * pace;
   }
 
-  // Of all that are so fast.
+  // The least error of all selections that are this fast.
   double least_error(double wanted) const {
     double least = 1e300;
     Selection selection{{0, 0, 0, 0}, {0}};

@@ -28,7 +28,7 @@ std::array<std::int64_t, Axes> random_window_of(Window& window, Pick&& pick, std
   return extent;
 }
 
-/// Of two dimensions.
+/// The same in two dimensions.
 template <typename Pick>
 std::array<std::int64_t, 2> random_window(Window& window, Pick&& pick, std::int64_t more) {
   return random_window_of<2>(window, pick, more);

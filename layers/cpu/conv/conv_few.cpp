@@ -24,7 +24,7 @@ WindowAxes axes_of(const NodeSpec& spec) {
                      spec.outputs[0].shape);
 }
 
-// Of neighbouring taps one run, where nothing lies between them.
+// Elements of a run: neighbouring taps are one where nothing lies between them.
 std::int64_t run_of(const WindowAxes& axes, std::int64_t channels) {
   return axes.width.dilation == 1 ? axes.width.kernel * channels : channels;
 }

@@ -11,14 +11,14 @@ namespace pipit::internal {
 
 class FusedSource {
  public:
-  /// Of spec.fusion.producer, for a layer whose input 2 is a constant bias [O] in f32 or absent.
+  /// Takes spec.fusion.producer, for a layer whose input 2 is a constant bias [O] in f32 or absent.
   explicit FusedSource(const NodeSpec& spec);
 
   const Kernel& kernel() const { return *kernel_; }
   const RowSource& rows() const { return *rows_; }
   /// Pieces overlap less than the bands for which the kernel counts itself.
   std::vector<KernelWork> work() const;
-  /// Of the layer that reads the rows: run() gets the producer's inputs instead of its own. Null: it has none.
+  /// The bias of the layer that reads the rows: run() gets the producer's inputs instead of its own. Null: none.
   const float* bias() const { return bias_.empty() ? nullptr : bias_.data(); }
 
  private:

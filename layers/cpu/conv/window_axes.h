@@ -43,7 +43,7 @@ struct WindowAxes {
   WindowAxis width;
 };
 
-/// Of shapes [N, C, spatial...]; a signal is an image of one row.
+/// The axes of a window over shapes [N, C, spatial...]; a signal is an image of one row.
 inline WindowAxes window_axes(const Window& window, const Shape& x, const Shape& y) {
   WindowAxes axes;
   for (int i = 0; i < window.rank; ++i) {

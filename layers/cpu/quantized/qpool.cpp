@@ -77,7 +77,7 @@ PIPIT_INLINE inline void max_block(const ByteTaps& x, const std::uint8_t* data, 
   for (int i = 0; i < Count; ++i) y[i] = best[i];
 }
 
-// Of fewer channels.
+// The same for fewer channels.
 template <typename T>
 PIPIT_INLINE inline void max_few(const ByteTaps& x, const std::uint8_t* data, T* y, std::int64_t count) {
   for (std::int64_t c = 0; c < count; ++c) y[c] = std::numeric_limits<T>::min();

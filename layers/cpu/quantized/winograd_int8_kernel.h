@@ -125,7 +125,7 @@ PIPIT_BYTES void with_outputs(std::int64_t outputs, Run&& run) {
   }
 }
 
-// Of tiles inside the image it is one; their code is apart from that of tiles at the border.
+// Tiles inside the image have all outputs: a constant, so that their code is separate from that of border tiles.
 using All = std::integral_constant<int, m>;
 template <typename Run>
 PIPIT_BYTES void with_outputs(All outputs, Run&& run) {

@@ -9,9 +9,9 @@
 
 namespace pipit::internal {
 
-/// Of the panels of `groups` groups, counted through the groups, of which `panels` are those of one. A step that is
-/// left out belongs to nothing but zeros (of either sign) in its whole panel: without it sums are the same, but for the
-/// sign of a zero and for what an infinity or a NaN of the input times zero would have made of them.
+/// The steps that panels keep: `groups` groups of `panels` panels each, numbered across groups. A step is left out
+/// where its whole panel has only zeros (of either sign). Sums are the same without it, but for the sign of a zero and
+/// for infinities and NaNs of the input, which times zero would be NaN.
 class KeptSteps {
  public:
   /// All of them, in runs of `run` neighbours, which divides panels.steps.

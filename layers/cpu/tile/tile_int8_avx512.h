@@ -117,8 +117,8 @@ struct Int8 {
     }
   }
 
-  // Of results with a residual, where integers hold them, all are stored, and two saturations to signed bytes are the
-  // upper bound and, with its upper bit turned, the zero point of u8.
+  // Whether results with a residual can be finished in integers: whole rows are stored, and saturation to signed bytes
+  // gives the upper bound and, with the upper bit flipped, the zero point of u8.
   PIPIT_TILE_INLINE bool finishes_inside(const TileCall& call) {
     return call.residual[0] != nullptr && packs_bytes(call) && call.small && call.columns == 32 &&
            call.high >= 127 && call.zero_point == (call.output_type == TileType::s8 ? 0 : 128);

@@ -41,8 +41,8 @@ struct TileCall {
       nullptr;  ///< offsets from a pixel; multiples of an element's size from each other
   std::int32_t segment_count = 0;
   std::int32_t run = 0;  ///< steps (of 4 bytes) in every segment; 1 is as fast as many
-  /// Of segments of one step: there are `lanes` elements at each of them, of which every output meets the one that the
-  /// last bits of its weight say (picked_steps.h). For kernels that do.
+  /// For segments of one step: each has `lanes` elements, and the last bits of an output's weight say which one it is
+  /// multiplied by (picked_steps.h). For kernels that can.
   bool picks = false;
   /// The panel: [segment_count][run][vectors * lanes] steps, see pack order in tile_pack.h; 64-byte aligned.
   const std::byte* weights = nullptr;

@@ -21,7 +21,7 @@ constexpr std::size_t kSlice = std::size_t{24} << 20;
 // Before the compiler forgets what memory holds: no loop becomes a call, and none is left out.
 #define PIPIT_MEMORY __asm__ volatile("" : : : "memory")
 
-// Of a, b and c, each of `floats` floats, a whole number of blocks.
+// A part of the arrays a, b and c: `floats` floats each, a whole number of blocks.
 struct Span {
   const float* a;
   const float* b;

@@ -1,6 +1,6 @@
 // How 64 results become bytes, with what a file's target pragma allows: included inside its namespace.
 
-// Of results in units of the output's steps: bounds before the zero point is added, which is that of u8.
+// Bounds of results in units of the output's scale, before the zero point (of u8) is added.
 struct ByteBounds {
   __m512 high;
   __m512i low;

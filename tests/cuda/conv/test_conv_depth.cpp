@@ -28,7 +28,7 @@ ConvShape random_shape(std::mt19937& random, bool int8) {
   return s;
 }
 
-// Of [out_c, channels, taps] what every panel of 32 outputs keeps: all, about half of the blocks, one weight, nothing.
+// Weights [out_c, channels, taps]. Panels of 32 outputs keep all, about half of the blocks, one weight, or nothing.
 Integers random_weights(const ConvShape& s, int channels, int block, std::mt19937& random) {
   const int taps = s.kernel_h * s.kernel_w;
   Integers weights(static_cast<std::size_t>(s.out_c * channels * taps), 0);
@@ -176,7 +176,7 @@ TEST(ConvDepth, FindsZerosPerTile) {
   for (const DepthBlock& block : depth_blocks(s, depth(), 128)) EXPECT_EQ(block.down, 0x7FFF);
 }
 
-// Of other groups' channels tiles keep nothing.
+// Tiles keep nothing of other groups' channels.
 TEST(ConvDepth, GroupsAreZeros) {
   ConvShape s;
   s.in_c = 128, s.out_c = 128, s.kernel_h = s.kernel_w = 3, s.groups = 16;

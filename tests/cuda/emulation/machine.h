@@ -188,7 +188,7 @@ struct Block {
   std::unordered_map<std::uint32_t, Clocks> released;  ///< by atomics, at an address
   std::array<NamedBarrier, 16> named;
   int live = 0;
-  // Of words; reads by warp.
+  // The latest accesses of every word; reads by warp.
   std::vector<Written> written;
   std::vector<std::uint32_t> read, read_where;
   std::vector<std::uint64_t> read_time;  ///< by threads; 0: by the matrix unit
@@ -244,7 +244,7 @@ struct Machine {
   std::uint64_t stores = 1;   ///< and fences, in their order
 };
 
-/// Of the run in progress, and the thread that runs; null while the scheduler does.
+/// The machine of the run in progress, and the thread that runs; null while the scheduler does.
 extern Machine* machine;
 extern Thread* running;
 

@@ -16,7 +16,7 @@ struct Index {
 struct Coordinates {
   Index thread, block, block_extent, grid_extent;
 };
-/// Of the thread that runs.
+/// The coordinates of the thread that runs.
 extern const Coordinates* coordinates;
 
 template <typename T>

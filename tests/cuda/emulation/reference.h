@@ -98,7 +98,7 @@ struct RandomConv {
     return int8 ? reinterpret_cast<const std::byte*>(bytes.data())
                 : reinterpret_cast<const std::byte*>(halves.data());
   }
-  /// Of four bytes for each output: the bias, and the multiplier where there is one.
+  /// Constants of four bytes for each output: the bias, and the multiplier where there is one.
   std::vector<const std::byte*> constants() const {
     const auto raw = [](const auto& v) { return reinterpret_cast<const std::byte*>(v.data()); };
     return int8 ? std::vector{raw(whole_bias), raw(multiplier)} : std::vector{raw(bias)};

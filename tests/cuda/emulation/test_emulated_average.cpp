@@ -142,7 +142,7 @@ struct Problem {
   }
 };
 
-// Of outputs, and as many after them as the last tile has columns.
+// Values of the outputs, padded to the columns of the last tile.
 template <typename T>
 std::unique_ptr<Global<std::byte>> padded(std::vector<T> values, const ConvShape& s, const ConvTile& tile) {
   const auto rows = static_cast<std::size_t>(ceil_div(s.out_c, tile.columns) * tile.columns);

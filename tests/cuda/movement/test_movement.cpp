@@ -118,7 +118,7 @@ TEST(GpuMovement, ChannelShuffle) {
       test.inputs.push_back(
           {is_bytes ? bytes(part, random) : shared_random(part, random), Layout::channels_last});
     }
-    // Of one group the kernel moves several channels as one, and repeats them so.
+    // With one group the kernel moves and repeats several channels as one.
     for (const std::int64_t size : attributes.sizes) {
       if (wide && groups > 1) attributes.widths.push_back(size + (size > 0 ? unit * pick(0, 3) : 0));
     }

@@ -13,7 +13,7 @@ class MeasuringTime : public testing::Test {
  protected:
   void TearDown() override { unsetenv("PIPIT_SHORT_MEASUREMENTS"); }
 
-  // Of rates that no number of rounds knows to 1 %.
+  // The rounds of a measurement whose rates never settle to 1 %.
   int rounds() {
     double rate = 1;
     return measure_rate([&] { return rate *= 2; }).rounds;

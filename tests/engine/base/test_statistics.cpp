@@ -30,7 +30,7 @@ TEST(Statistics, QuantilesOfManyDoNotDependOnTheirOrder) {
 }
 
 TEST(Statistics, IntervalsOfMedians) {
-  // Of 10 values P(at most 1 below the median) = 11/1024 and P(at most 2) = 56/1024.
+  // For 10 values, P(at most 1 below the median) = 11/1024 and P(at most 2) = 56/1024.
   std::vector<double> values = {7, 2, 10, 4, 1, 9, 5, 3, 8, 6};
   MedianInterval interval = median_interval(values, 0.95);
   EXPECT_EQ(interval.low, 2);

@@ -205,7 +205,7 @@ TEST(TimeRatio, OneLayerOfManyIsFound) {
   EXPECT_GE(found, 0.9 * kComparisons);
 }
 
-// Of processes that are alike but for one in ten that waits; without the cut-off it would be about 40 %.
+// Equal processes, of which one in ten waits; without the cut-off about 40 % would be found.
 TEST(TimeRatio, TenPercentAreFoundAlthoughProcessesWait) {
   constexpr int kComparisons = 300;
   std::mt19937 random(9);

@@ -304,7 +304,7 @@ TEST_F(ChainTest, WhatDoesNotPayIsLeftUnlessItIsAskedFor) {
   EXPECT_THAT(planned(0, options), ElementsAre(ElementsAre(0, 1, 2, 3)));
   options.prefer_kernels.push_back({"plain", std::string(ToyAdd::kType)});
   EXPECT_EQ(planned(3, options).size(), 4U);
-  // Of two that are preferred the first counts.
+  // The first of two preferred kernels counts.
   options.prefer_kernels = {{"chain"}, {"plain"}};
   EXPECT_THAT(planned(0, options), ElementsAre(ElementsAre(0, 1, 2, 3)));
   options.prefer_kernels = {{"plain"}, {"chain"}};

@@ -16,7 +16,7 @@ using test::ToyAdd;
 using test::ToyView;
 using ::testing::HasSubstr;
 
-// Of x [samples, 6]: y = 4 x through a view, x itself, and a view of an intermediate value.
+// Outputs for x [samples, 6]: y = 4 x through a view, x itself, and a view of an intermediate value.
 Graph doubling(std::int64_t samples) {
   GraphBuilder builder;
   const ValueId x = builder.add_input("x", TensorDesc{Shape({samples, 6})});

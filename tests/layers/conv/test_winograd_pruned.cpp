@@ -26,7 +26,7 @@ using testing::HasSubstr;
 
 constexpr std::int64_t kTapsOfChannel = 9;
 
-// Of `count` channels those that a panel keeps.
+// Which of `count` channels a panel keeps.
 std::vector<bool> random_kept_channels(Random& random, std::int64_t count) {
   std::vector<bool> keep(static_cast<std::size_t>(count), false);
   const double share = random.real(0, 1);

@@ -130,8 +130,8 @@ bool has_own_code(const Window& window) {
          window.dilation[1] == 1;
 }
 
-// Of windows that have no code of their own: where channels fill registers, the ring stays in a cache and chains of
-// taps lie along the rows.
+// Whether a window without code of its own is chained: channels fill registers, the ring stays in a cache, and chains
+// of taps lie along the rows.
 bool is_chained(const Chain& chain) {
   const Shape x{chain.images, chain.channels, chain.height, chain.width};
   const Window& window = chain.depthwise.window;

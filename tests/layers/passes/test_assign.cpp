@@ -118,7 +118,7 @@ TEST(AssignLayouts, LastChannelsArePickedAsPlanes) {
   expect_same_outputs(before, after.graph);
 }
 
-// Of what is no image of the user: with one tap, from few channels to many outputs, and nothing else reads it.
+// They do for values other than the user's image: one tap, few channels, many outputs, and no other reader.
 TEST(AssignLayouts, PointwiseConvolutionsReadPlanesOfFewChannels) {
   const auto turns = [](std::int64_t channels, std::int64_t outputs, std::int64_t kernel, bool twice) {
     TestGraph b;

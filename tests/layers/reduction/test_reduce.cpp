@@ -26,7 +26,7 @@ constexpr ReduceKind kKinds[] = {
 constexpr double kRelative = 0x1p-23;
 constexpr double kAbsolute = 1e-9;
 
-// Of log_sum_exp each exponential is within 1.5 ulp, and its argument, a difference below 4, was rounded: a relative
+// In log_sum_exp each exponential is within 1.5 ulp, and its argument, a difference below 4, was rounded: a relative
 // error of the sum, which the logarithm makes an absolute one.
 double absolute_of(ReduceKind kind) {
   return kind == ReduceKind::log_sum_exp ? 1.5 * 0x1p-23 + 4 * 0x1p-24 : kAbsolute;

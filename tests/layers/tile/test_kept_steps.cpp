@@ -67,7 +67,7 @@ TEST(KeptSteps, FewBytesAreNotForAmx) {
   EXPECT_EQ(of(0.5, 16).kernels.isa, Isa::amx);
   EXPECT_EQ(of(0.5, 16).steps.run(), 16);
   EXPECT_LT(of(0.5, 16).steps.share(), 0.8);
-  // Of single steps half are more work for VNNI than all for AMX, a twentieth less.
+  // Half of the single steps are more work for VNNI than all are for AMX; a twentieth is less.
   EXPECT_EQ(of(0.5, 1).kernels.isa, Isa::amx);
   EXPECT_NE(of(0.05, 1).kernels.isa, Isa::amx);
   EXPECT_EQ(of(0.05, 1).steps.run(), 1);

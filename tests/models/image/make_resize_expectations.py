@@ -177,7 +177,7 @@ def samples():
         "jpeg_cmyk_without_adobe": (with_adobe_transform(cmyk, None), 255),
         "jpeg_restart": (save(smooth, "JPEG", optimize=True, quality=80, restart_marker_blocks=1), 4),
         "jpeg_rotated": (save(smooth, "JPEG", optimize=True, quality=90, subsampling=0, exif=orientation(6)), 2),
-        # Of builds with libwebp.
+        # Read by builds with libwebp.
         "webp_lossy": (save(image, "WEBP", quality=80), 0),
         "webp_lossless": (save(image, "WEBP", lossless=True), 0),
         "webp_alpha": (save(rgba, "WEBP", lossless=True, exact=True), 0),

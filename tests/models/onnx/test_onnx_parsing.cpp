@@ -65,7 +65,7 @@ TEST(OnnxParsing, MergesWhatComesTwice) {
   EXPECT_EQ(model.raw.size(), 10U);
   EXPECT_EQ(completed(model), by_protobuf(bytes));
 
-  // Of two raw_data the last counts. The tensor is field 5 of the graph, the graph field 7 of the model.
+  // The last of two raw_data counts. The tensor is field 5 of the graph, the graph field 7 of the model.
   const std::string tensor = test::tensor_proto<float>("w", {1}, {1}).SerializeAsString() +
                              test::tensor_proto<float>("w", {2}, {2, 3}).SerializeAsString();
   const std::string graph = std::string{5 << 3 | 2, static_cast<char>(tensor.size())} + tensor;
