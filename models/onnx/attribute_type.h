@@ -11,5 +11,6 @@ inline constexpr std::int32_t kString = 3;
 inline constexpr std::int32_t kTensor = 4;
 inline constexpr std::int32_t kFloats = 6;
 inline constexpr std::int32_t kInts = 7;
+inline constexpr std::int32_t kStrings = 8;
 
 }  // namespace pipit::internal::onnx

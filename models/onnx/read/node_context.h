@@ -45,10 +45,11 @@ class NodeContext {
   /// True when some node or the graph reads this output.
   bool wants_output(int index) const;
 
+  const Value& value(ValueId id) const { return context_.emitter.builder().value(id); }
   const TensorDesc& desc(ValueId id) const { return context_.emitter.desc(id); }
   const Shape& input_shape(int index) const { return desc(input(index)).shape; }
   bool is_constant(int index) const { return is_constant_value(input(index)); }
-  bool is_constant_value(ValueId id) const { return context_.emitter.builder().value(id).is_constant(); }
+  bool is_constant_value(ValueId id) const { return value(id).is_constant(); }
 
   /// The value of an input where it is known while reading; asks OnnxOptions::bind_input for graph inputs. Null when
   /// it is computed at run time; throws Error when it is absent.
