@@ -110,7 +110,8 @@ std::vector<ValueId> convert_trilu(NodeContext& node) {
   Tensor kept = node.allocate(TensorDesc{Shape{shape[shape.rank() - 2], columns}, DType::boolean});
   std::int64_t at = 0;
   for (bool& keep : kept.values<bool>()) {
-    const auto beyond = static_cast<double>(at % columns - at / columns) - diagonal;
+    const std::int64_t row = at / columns;
+    const auto beyond = static_cast<double>(at % columns - row) - diagonal;
     keep = upper ? beyond >= 0 : beyond <= 0;
     ++at;
   }

@@ -120,8 +120,8 @@ std::vector<ValueId> convert_recurrent(NodeContext& node) {
     const ValueId given = node.optional_input(input);
     return given == kNoValue || !batch_first ? given : steps.transpose(given, {1, 0, 2});
   };
-  const std::vector<ValueId> outputs = node.emit_all(
-      std::make_shared<Recurrent>(attributes), {gates, node.input(2), bias.hidden, node.optional_input(4),
+  std::vector<ValueId> outputs = node.emit_all(std::make_shared<Recurrent>(attributes),
+                                               {gates, node.input(2), bias.hidden, node.optional_input(4),
                                                 state(5), state(6), node.optional_input(7)});
   // y [T, D, B, H] as ONNX has it, or [B, T, D, H].
   if (!batch_first) return outputs;
