@@ -33,6 +33,8 @@ class AttributeReader {
   std::optional<std::vector<std::string>> texts(std::string_view name);
   /// Null when absent.
   const onnx_pb::TensorProto* tensor(std::string_view name);
+  /// Null when absent.
+  const onnx_pb::GraphProto* graph(std::string_view name);
   /// Marks attributes that do not change the result of inference as read.
   void ignore(std::initializer_list<std::string_view> names);
 

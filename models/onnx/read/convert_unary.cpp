@@ -3,6 +3,9 @@
 
 #include <limits>
 
+#include "layers/ops/binary.h"
+#include "layers/ops/reshaping.h"
+
 #include "models/onnx/read/operators.h"
 
 namespace pipit::internal::onnx {
@@ -62,7 +65,23 @@ std::vector<ValueId> convert_clip_of_attributes(NodeContext& node) {
   return emit_unary(node, {UnaryKind::clip, low, high});
 }
 
+// Max and Min where a bound is computed at run time.
+ValueId bounded(NodeContext& node, ValueId x, int bound, BinaryKind kind, const char* part) {
+  if (!node.has_input(bound)) return x;
+  if (node.input_shape(bound).elements() != 1)
+    fail("the bound '{}' is {}, expected one number", node.value_name(node.input(bound)),
+         node.desc(node.input(bound)).str());
+  const ValueId number = node.emit(std::make_shared<Reshape>(ReshapeAttributes{Shape{}}), {node.input(bound)},
+                                   kind == BinaryKind::max ? "min" : "max");
+  return node.emit(std::make_shared<Binary>(BinaryAttributes{kind}), {x, number}, part);
+}
+
 std::vector<ValueId> convert_clip_of_inputs(NodeContext& node) {
+  const auto is_computed = [&](int bound) { return node.has_input(bound) && node.known(bound) == nullptr; };
+  if (is_computed(1) || is_computed(2)) {
+    const ValueId low = bounded(node, node.input(0), 1, BinaryKind::max, node.has_input(2) ? "low" : nullptr);
+    return {bounded(node, low, 2, BinaryKind::min, nullptr)};
+  }
   const double low = node.has_input(1) ? node.constant_number(1, "min") : -kInfinity;
   const double high = node.has_input(2) ? node.constant_number(2, "max") : kInfinity;
   return emit_unary(node, {UnaryKind::clip, low, high});
