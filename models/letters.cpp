@@ -13,7 +13,7 @@ constexpr char32_t kHangul = 0xAC00, kHangulEnd = 0xD7A4, kLeads = 0x1100, kVowe
 constexpr char32_t kVowelCount = 21, kTrailCount = 28;
 
 // The code point at text[at], which moves on; a byte that begins none is given as 0x110000 + byte.
-char32_t next(std::string_view text, std::size_t& at) {
+char32_t next_letter(std::string_view text, std::size_t& at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(at);
   const std::size_t length = first < 0x80   ? 1
@@ -36,7 +36,7 @@ char32_t next(std::string_view text, std::size_t& at) {
   return code;
 }
 
-void append(std::string& out, char32_t code) {
+void append_letter(std::string& out, char32_t code) {
   const auto put = [&](char32_t byte) { out += static_cast<char>(byte); };
   if (code >= 0x110000) return put(code - 0x110000);
   if (code < 0x80) return put(code);
@@ -82,7 +82,7 @@ bool is_mark(char32_t code) {
 
 std::string taken_apart(std::string_view text) {
   std::vector<char32_t> codes;
-  for (std::size_t at = 0; at < text.size();) take_apart(next(text, at), codes);
+  for (std::size_t at = 0; at < text.size();) take_apart(next_letter(text, at), codes);
   for (auto begin = codes.begin(); begin != codes.end();) {
     begin = std::find_if(begin, codes.end(), is_mark);
     const auto end = std::find_if_not(begin, codes.end(), is_mark);
@@ -90,7 +90,7 @@ std::string taken_apart(std::string_view text) {
     begin = end;
   }
   std::string out;
-  for (const char32_t code : codes) append(out, code);
+  for (const char32_t code : codes) append_letter(out, code);
   return out;
 }
 

@@ -42,7 +42,7 @@ struct Integers {
   std::int32_t narrow;  // NarrowInteger's data type; 0: none
 };
 
-Integers integers_of(DType type, std::int32_t narrow) {
+Integers integers_for(DType type, std::int32_t narrow) {
   if (const auto integer = narrow_integer(narrow))
     return {static_cast<double>(integer->low), static_cast<double>(integer->high), integer->container,
             narrow};
@@ -61,7 +61,7 @@ ValueId combine(NodeContext& node, BinaryKind kind, ValueId a, ValueId b, const 
   return node.emit(std::make_shared<Binary>(BinaryAttributes{kind}), {a, b}, part);
 }
 
-ValueId reshaped(NodeContext& node, ValueId x, const Shape& shape, const char* part) {
+ValueId in_shape(NodeContext& node, ValueId x, const Shape& shape, const char* part) {
   if (node.desc(x).shape == shape) return x;
   return node.emit(std::make_shared<Reshape>(ReshapeAttributes{shape}), {x}, part);
 }
@@ -75,10 +75,10 @@ ValueId repeated(NodeContext& node, ValueId x, int axis, std::int64_t block, std
   std::int64_t outer = 1, inner = 1;
   for (int d = 0; d < axis; ++d) outer *= shape[d];
   for (int d = axis + 1; d < shape.rank(); ++d) inner *= shape[d];
-  x = reshaped(node, x, Shape{outer, blocks, 1, inner}, "blocks");
+  x = in_shape(node, x, Shape{outer, blocks, 1, inner}, "blocks");
   x = node.emit(std::make_shared<Expand>(ExpandAttributes{Shape{outer, blocks, block, inner}}), {x},
                 "repeated");
-  x = reshaped(node, x, Shape{outer, blocks * block, inner}, "elements");
+  x = in_shape(node, x, Shape{outer, blocks * block, inner}, "elements");
   if (blocks * block != extent)
     x = node.emit(std::make_shared<Slice>(SliceAttributes{{0}, {extent}, {1}, {1}}), {x}, "cut");
   return x;
@@ -89,7 +89,7 @@ ValueId broadcastable(NodeContext& node, int index, Along along, const char* par
   ValueId value = as_type(node, node.input(index), DType::f32, part);
   const Shape x = node.input_shape(0);
   const Shape shape = node.desc(value).shape;
-  if (shape.elements() == 1) return reshaped(node, value, Shape{}, part);
+  if (shape.elements() == 1) return in_shape(node, value, Shape{}, part);
   const std::int64_t rank = x.rank();
   if (along.axis < -rank || along.axis >= rank) fail("axis {} of a tensor of shape {}", along.axis, x.str());
   const int axis = static_cast<int>(along.axis < 0 ? along.axis + rank : along.axis);
@@ -98,14 +98,14 @@ ValueId broadcastable(NodeContext& node, int index, Along along, const char* par
     if (shape[0] != x[axis]) fail("{} scales for axis {} of {}", shape[0], axis, x.str());
     dims.fill(1);
     dims[static_cast<std::size_t>(axis)] = shape[0];
-    return reshaped(node, value, Shape(std::span(dims).first(static_cast<std::size_t>(rank))), part);
+    return in_shape(node, value, Shape(std::span(dims).first(static_cast<std::size_t>(rank))), part);
   }
   bool fits = shape.rank() == rank;
   for (int d = 0; fits && d < rank; ++d) fits = d == axis || shape[d] == x[d];
   if (!fits || shape[axis] < 1)
     fail("scales of shape {} for blocks along axis {} of {}", shape.str(), axis, x.str());
   const std::int64_t block = along.block > 0 ? along.block : (x[axis] + shape[axis] - 1) / shape[axis];
-  return reshaped(node, repeated(node, value, axis, block, x[axis]), x, part);
+  return in_shape(node, repeated(node, value, axis, block, x[axis]), x, part);
 }
 
 // The text of the operators in layers: for types without layers of their own, blocks, and scales that are not known.
@@ -158,7 +158,7 @@ std::vector<ValueId> convert_quantize(NodeContext& node) {
     fail("attribute 'output_dtype' is {}, but the zero point is {}", dtype_name(absent), dtype_name(to));
   if (to == DType::i32 && narrow == 0) fail("the zero point is i32; expected u8 or i8");
   if (narrow != 0 || needs_steps(node, along))
-    return {quantized_in_steps(node, integers_of(to, narrow), along)};
+    return {quantized_in_steps(node, integers_for(to, narrow), along)};
   const AxisQuantization q = read_quantization(node, 1, 2, absent, node.input_shape(0), along.axis);
   return {quantized(node, as_type(node, node.input(0), DType::f32, "x"), q)};
 }

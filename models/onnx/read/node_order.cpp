@@ -22,7 +22,7 @@ int inputs_needed(const FlatNode& node) {
 
 namespace {
 
-constexpr std::size_t kGraph = SIZE_MAX;  // stands for the graph as a reader
+constexpr std::size_t kItself = SIZE_MAX;  // stands for the graph as a reader
 
 // Calls body(name) for every input that the node needs.
 template <typename Body>
@@ -37,7 +37,7 @@ NodeOrder::NodeOrder(const std::vector<FlatNode>& nodes, const std::unordered_se
     : nodes_(nodes), available_(available) {
   add_producers();
   std::vector<std::size_t> pending;
-  for (const std::string& name : outputs) need(kGraph, name, pending);
+  for (const std::string& name : outputs) need(kItself, name, pending);
   need_all(std::move(pending));
 }
 
@@ -64,7 +64,7 @@ void NodeOrder::need(std::size_t reader, const std::string& name, std::vector<st
   if (name.empty() || available_.contains(name)) return;
   const auto producer = producers_.find(name);
   if (producer == producers_.end()) {
-    if (reader == kGraph) fail("graph output '{}' is produced by no node", name);
+    if (reader == kItself) fail("graph output '{}' is produced by no node", name);
     fail("node {}: input '{}' is produced by no node", describe(reader), name);
   }
   if (needed_[producer->second]) return;
