@@ -19,10 +19,13 @@ Registry build() {
   register_reference_normalization(registry);
   register_reference_softmax(registry);
   register_reference_resize(registry);
+  register_reference_grid_sample(registry);
   register_reference_unary(registry);
   register_reference_binary(registry);
   register_reference_reduce(registry);
+  register_reference_recurrent(registry);
   register_reference_slicing(registry);
+  register_reference_indexing(registry);
   register_reference_reshaping(registry);
   register_reference_channel_shuffle(registry);
   register_reference_cast(registry);

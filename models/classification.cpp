@@ -48,22 +48,59 @@ LoadedImage prepare(Image image, const std::string& name, const Preprocess& prep
 constexpr std::string_view kSayOtherScores =
     "say what they are instead (--scores; pipit annotate --scores stores it in a copy of the model)";
 
+// How an output holds the scores of images; nullopt where it holds none.
+struct ScorePlaces {
+  std::int64_t batch;
+  std::int64_t values;
+};
+
+bool has_scores(const TensorDesc& output) {
+  int wide = 0;
+  for (int d = 1; d < output.shape.rank(); ++d) wide += output.shape[d] != 1 ? 1 : 0;
+  return output.shape.rank() >= 1 && output.dtype == DType::f32 && output.shape.elements() >= 1 && wide <= 1;
+}
+
+std::int64_t images_in(const TensorDesc& input) {
+  if (const std::optional<ImageInput> image = image_input(input.shape)) return image->batch;
+  return input.shape.rank() > 0 ? input.shape[0] : 0;
+}
+
+std::optional<ScorePlaces> score_places(const TensorDesc& input, const TensorDesc& output) {
+  if (!has_scores(output) || input.shape.rank() == 0) return std::nullopt;
+  const std::int64_t images = images_in(input), first = output.shape[0];
+  const bool flat = output.shape.elements() == first;
+  if (images == 1 && flat && input.shape.rank() == 3) return ScorePlaces{1, first};
+  if (images == first || input.shape[0] == first) return ScorePlaces{first, output.shape.elements() / first};
+  // A Reshape to [1, -1], say, puts all images of a batch into one row: its classes would be made up.
+  if (images == 1 && flat) return ScorePlaces{1, first};
+  return std::nullopt;
+}
+
 // Why the first output is none of classes; empty where it is one.
 std::string class_output_problem(const Graph& graph) {
   const TensorDesc& desc = graph.value(graph.outputs().at(0)).desc;
-  const Shape& shape = desc.shape;
-  int wide = 0;
-  for (int d = 1; d < shape.rank(); ++d) wide += shape[d] != 1 ? 1 : 0;
-  if (shape.rank() < 1 || desc.dtype != DType::f32 || wide > 1 || shape.elements() < 1)
-    return fmt::format("output '{}' is {}, expected f32 [N, classes]", graph.output_names()[0], desc.str());
-  // A Reshape to [1, -1], say, puts all images of a batch into one row: its classes would be made up.
-  const Value& input = graph.value(graph.inputs().at(0));
-  if (input.desc.shape.rank() > 0 && input.desc.shape[0] == shape[0]) return {};
-  return fmt::format("input '{}' is {}, but output '{}' is {}: expected one row of classes per image",
-                     input.name, input.desc.str(), graph.output_names()[0], desc.str());
+  std::string problem;
+  if (!has_scores(desc)) {
+    problem =
+        fmt::format("output '{}' is {}, expected f32 [N, classes]", graph.output_names()[0], desc.str());
+  } else {
+    const Value& input = graph.value(graph.inputs().at(0));
+    if (score_places(input.desc, desc)) return {};
+    problem = fmt::format("input '{}' is {}, but output '{}' is {}: expected one row of classes per image",
+                          input.name, input.desc.str(), graph.output_names()[0], desc.str());
+  }
+  for (std::size_t i = 1; i < graph.outputs().size(); ++i) {
+    problem += fmt::format("{} '{}' is {}", i == 1 ? "; of the other outputs" : ",", graph.output_names()[i],
+                           graph.value(graph.outputs()[i]).desc.str());
+  }
+  return problem;
 }
 
 }  // namespace
+
+bool is_class_output(std::span<const TensorDesc> inputs, const TensorDesc& output) {
+  return !inputs.empty() && score_places(inputs[0], output).has_value();
+}
 
 std::optional<ClassOutput> find_class_output(const Graph& graph, ScoreKind kind) {
   return !graph.inputs().empty() && class_output_problem(graph).empty()
@@ -74,9 +111,9 @@ std::optional<ClassOutput> find_class_output(const Graph& graph, ScoreKind kind)
 ClassOutput::ClassOutput(const Graph& graph, const std::string& model, ScoreKind of_model) : kind(of_model) {
   if (const std::string problem = class_output_problem(graph); !problem.empty())
     fail("{}: {}", model, problem);
-  const Shape& shape = graph.value(graph.outputs()[0]).desc.shape;
-  batch = shape[0];
-  values = shape.elements() / batch;
+  const auto places = score_places(graph.value(graph.inputs()[0]).desc, graph.value(graph.outputs()[0]).desc);
+  batch = places->batch;
+  values = places->values;
   if (values == 1 && kind == ScoreKind::logits) kind = ScoreKind::sigmoid_logits;
   classes = yes_or_no() ? 2 : values;
 }
@@ -172,22 +209,27 @@ LoadedImage fill_input(Image image, const std::string& name, const Preprocess& p
   });
 }
 
-LoadedImage load_image(const std::filesystem::path& path, const Preprocess& preprocess, const Shape& input,
-                       std::span<float> out) {
-  return fill_input(decode_image(path), path.string(), preprocess, input, out);
+LoadedImage fill_input(Image image, const std::string& name, const Preprocess& preprocess,
+                       const TensorView& input, std::int64_t index, bool normalizes) {
+  const Shape& shape = input.desc.shape;
+  const ImageInput whole = image_input(shape).value();
+  const auto elements = static_cast<std::size_t>(shape.elements() / whole.batch);
+  const std::size_t first = static_cast<std::size_t>(index) * elements;
+  if (input.desc.dtype == DType::f32)
+    return fill_input(std::move(image), name, preprocess, shape, {input.as<float>() + first, elements});
+  const std::span<std::uint8_t> out{input.as<std::uint8_t>() + first, elements};
+  if (!normalizes) {
+    return prepare(std::move(image), name, preprocess, whole,
+                   [&](const Image& ready) { preprocess_to_bytes(ready, preprocess, whole, out); });
+  }
+  const ImageInput place{shape[3], shape[1], shape[2], Layout::channels_last};
+  return prepare(std::move(image), name, preprocess, place,
+                 [&](const Image& ready) { resize_to_bytes(ready, preprocess, place.channels, out); });
 }
 
 LoadedImage load_image(const std::filesystem::path& path, const Preprocess& preprocess,
-                       const TensorView& input, std::int64_t index) {
-  const Shape& shape = input.desc.shape;
-  const auto elements = static_cast<std::size_t>(shape.elements() / shape[0]);
-  const std::size_t first = static_cast<std::size_t>(index) * elements;
-  if (input.desc.dtype == DType::f32)
-    return load_image(path, preprocess, shape, {input.as<float>() + first, elements});
-  const ImageInput place{shape[3], shape[1], shape[2], Layout::channels_last};
-  return prepare(decode_image(path), path.string(), preprocess, place, [&](const Image& ready) {
-    resize_to_bytes(ready, preprocess, place.channels, {input.as<std::uint8_t>() + first, elements});
-  });
+                       const TensorView& input, std::int64_t index, bool normalizes) {
+  return fill_input(decode_image(path), path.string(), preprocess, input, index, normalizes);
 }
 
 }  // namespace pipit::internal

@@ -17,6 +17,7 @@
 namespace pipit::internal {
 
 /// Output 0 of a classifier is [N, scores] in f32 (more extents of 1 allowed; [N]: one score); N is that of input 0.
+/// Where that is one image, the scores may be all of the output ([scores], [scores, 1, 1]).
 struct ClassOutput {
   ScoreKind kind = ScoreKind::logits;
   double threshold = 0.5;  ///< probability from which on the answer about an independent class is yes
@@ -38,6 +39,9 @@ struct ClassOutput {
   /// The score of that probability, which is finite.
   float threshold_score() const;
 };
+
+/// Whether an output of this form may be that of a classifier of images.
+bool is_class_output(std::span<const TensorDesc> inputs, const TensorDesc& output);
 
 /// nullopt where the output is of another form.
 std::optional<ClassOutput> find_class_output(const Graph& graph, ScoreKind kind);
@@ -76,12 +80,13 @@ struct LoadedImage {
 LoadedImage fill_input(Image image, const std::string& name, const Preprocess& preprocess, const Shape& input,
                        std::span<float> out);
 
-/// fill_input() from a file.
-LoadedImage load_image(const std::filesystem::path& path, const Preprocess& preprocess, const Shape& input,
-                       std::span<float> out);
+/// fill_input() into image `index` of `input`. Bytes are what a model takes by itself, or, with `normalizes`, the
+/// pixels [N, H, W, C] that it normalizes as `preprocess` says (models/image/byte_image.h).
+LoadedImage fill_input(Image image, const std::string& name, const Preprocess& preprocess,
+                       const TensorView& input, std::int64_t index, bool normalizes);
 
-/// load_image() into image `index` of the batch `input`: floats, or bytes [N, H, W, C] (models/image/byte_image.h).
+/// The same from a file.
 LoadedImage load_image(const std::filesystem::path& path, const Preprocess& preprocess,
-                       const TensorView& input, std::int64_t index);
+                       const TensorView& input, std::int64_t index, bool normalizes);
 
 }  // namespace pipit::internal

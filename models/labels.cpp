@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/parse_json.h"
+#include "models/letters.h"
 
 namespace pipit::internal {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 using Json = JsonDocument;
 
 constexpr std::uintmax_t kMaxLabelBytes = std::uintmax_t{16} << 20;
+constexpr int kMaxLevels = 16;            // of a configuration that has the labels in it
 constexpr std::size_t kSynsetLength = 9;  // n and 8 digits
 
 bool is_digit(char c) {
@@ -32,7 +34,7 @@ std::string_view trimmed(std::string_view s) {
 
 std::string normalized(std::string_view s) {
   std::string out;
-  for (const char c : trimmed(s)) out += c == '_' || c == '-' ? ' ' : lower(c);
+  for (const char c : taken_apart(trimmed(s))) out += c == '_' || c == '-' ? ' ' : lower(c);
   return out;
 }
 
@@ -89,6 +91,9 @@ Labels from_lines(std::string_view text) {
 }
 
 std::string label_of(const Json& value, const std::string& name, std::size_t index) {
+  // Keras: ["n01440764", "tench"].
+  if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string())
+    return value[0].get<std::string>() + " " + value[1].get<std::string>();
   if (!value.is_string())
     fail("{}: label {} is of type {}, expected a string", name, index, value.type_name());
   return value.get<std::string>();
@@ -100,6 +105,23 @@ std::optional<std::size_t> position(const std::string& key, std::size_t count) {
   std::from_chars(key.data(), key.data() + key.size(), index);
   if (index >= count || key != std::to_string(index)) return std::nullopt;
   return index;
+}
+
+// {"tench": 0, ...}, as ImageFolder.class_to_idx and label2id.
+Labels from_inverse(const Json& json, const std::string& name) {
+  std::vector<std::optional<std::string>> found(json.size());
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_number_integer() || value.get<double>() < 0 ||
+        value.get<double>() >= static_cast<double>(found.size()))
+      fail("{}: the class of '{}' is {}; {} labels have the classes 0 to {}", name, key, shown(value),
+           json.size(), json.size() - 1);
+    std::optional<std::string>& label = found[value.get<std::size_t>()];
+    if (label) fail("{}: '{}' and '{}' are both class {}", name, *label, key, shown(value));
+    label = key;
+  }
+  Labels labels;
+  for (std::optional<std::string>& label : found) labels.push_back(std::move(*label));
+  return labels;
 }
 
 Labels from_map(const Json& json, const std::string& name) {
@@ -118,17 +140,32 @@ Labels from_map(const Json& json, const std::string& name) {
   return labels;
 }
 
-Labels from_json(std::string_view text, const std::string& name) {
-  Json json;
-  try {
-    json = parse_json(text, 1);
-  } catch (const Error& e) {
-    fail("{}: begins like a JSON list or map of labels, but is none: {}", name, e.what());
+Labels from_json_value(const Json& json, const std::string& name) {
+  if (json.is_object()) {
+    const bool inverse =
+        !json.empty() && std::ranges::all_of(json, [](const Json& v) { return v.is_number(); });
+    return inverse ? from_inverse(json, name) : from_map(json, name);
   }
-  if (json.is_object()) return from_map(json, name);
   Labels labels;
   for (const Json& label : json) labels.push_back(label_of(label, name, labels.size()));
   return labels;
+}
+
+Labels from_json(std::string_view text, const std::string& name) {
+  Json json;
+  try {
+    json = parse_json(text, kMaxLevels);
+  } catch (const Error& e) {
+    fail("{}: begins like a JSON list or map of labels, but is none: {}", name, e.what());
+  }
+  if (json.is_object()) {
+    // A whole configuration that holds one.
+    for (const char* key : {"id2label", "label2id", "class_to_idx", "label_names", "names"}) {
+      if (const auto inner = json.find(key); inner != json.end() && inner->is_structured())
+        return from_json_value(*inner, name);
+    }
+  }
+  return from_json_value(json, name);
 }
 
 }  // namespace

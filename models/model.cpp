@@ -10,6 +10,7 @@
 #include "models/catalogue.h"
 #include "models/embedded.h"
 #include "models/fetched_model.h"
+#include "models/published.h"
 #include "models/resnet.h"
 #include "models/score_kind.h"
 
@@ -30,7 +31,8 @@ void read_metadata(const std::map<std::string, std::string>& metadata, std::stri
   }
 }
 
-Model from_onnx(std::string name, OnnxModel onnx) {
+// `file`: where it lies; empty for a model in memory.
+Model from_onnx(std::string name, OnnxModel onnx, const std::filesystem::path& file) {
   Model model;
   model.name = std::move(name);
   model.graph = std::move(onnx.graph);
@@ -46,6 +48,18 @@ Model from_onnx(std::string name, OnnxModel onnx) {
     if (!kind) fail("'{}' is none of {}", value, score_kind_list());
     model.scores = *kind;
   });
+  Published others = published(onnx.metadata, file);
+  if (model.labels.empty() && !onnx.metadata.contains(std::string(kLabelsKey))) {
+    model.labels = std::move(others.labels);
+    model.labels_from = std::move(others.labels_from);
+  }
+  if (!onnx.metadata.contains(std::string(kPreprocessKey))) {
+    model.preprocess = others.preprocess;
+    model.preprocess_from = std::move(others.preprocess_from);
+    if (!others.problem.empty())
+      model.metadata_errors.emplace(kPreprocessKey, fmt::format("{}: {}", model.name, others.problem));
+  }
+  model.unread = std::move(onnx.unread);
   model.metadata = std::move(onnx.metadata);
   return model;
 }
@@ -60,14 +74,14 @@ void need_metadata(const Model& model, std::string_view key) {
 
 Model parse_model(std::span<const std::byte> onnx, const std::string& name, const OnnxOptions& options) {
   const ScopedFloatMode mode;
-  return from_onnx(name, naming(name, [&] { return parse_onnx(onnx, {}, options); }));
+  return from_onnx(name, naming(name, [&] { return parse_onnx(onnx, {}, options); }), {});
 }
 
 Model load_model(const std::string& name, const OnnxOptions& options) {
   const ScopedFloatMode mode;
   const NamedModel* named = find_named_model(name);
   if (named == nullptr) {
-    if (!is_missing(name)) return from_onnx(name, read_onnx(name, options));
+    if (!is_missing(name)) return from_onnx(name, read_onnx(name, options), name);
     fail("{}: there is no such file, and no model of that name ({})", name, named_model_list());
   }
   if (named->origin == ModelOrigin::embedded) return parse_model(resnet20_cifar10_onnx(), name, options);

@@ -23,12 +23,15 @@ struct Model {
   std::map<std::string, std::string> metadata;  ///< all of the file's
   Labels labels;                                ///< from the model's metadata; may be empty
   std::optional<Preprocess> preprocess;         ///< from the model's metadata
-  ScoreKind scores = ScoreKind::logits;         ///< from the model's metadata, else score_kind() of its graph
+  /// Where these are from when not from pipit's own entries: "config.json" (models/published.h).
+  std::string labels_from, preprocess_from;
+  ScoreKind scores = ScoreKind::logits;  ///< from the model's metadata, else score_kind() of its graph
   /// What of its own keys the metadata says wrongly, and so is missing here: messages by key. Code that needs one of
   /// them calls need_metadata(), unless the user gives it another way.
   std::map<std::string, std::string> metadata_errors;
-  bool fixed_batch = false;  ///< the file fixes the batch size
-  std::string widened;       ///< OnnxModel::widened
+  std::vector<std::string> unread;  ///< OnnxModel::unread
+  bool fixed_batch = false;         ///< the file fixes the batch size
+  std::string widened;              ///< OnnxModel::widened
 };
 
 /// Throws Error where the metadata of the model says wrongly what stands under `key`.

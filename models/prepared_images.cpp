@@ -13,7 +13,7 @@ namespace {
 
 Tensor zeros(const TensorDesc& desc) {
   Tensor tensor(desc);
-  std::fill(tensor.values<float>().begin(), tensor.values<float>().end(), 0.0F);
+  std::fill_n(tensor.view().data, desc.bytes(), std::byte{});
   return tensor;
 }
 
@@ -28,15 +28,20 @@ PreparedImages::PreparedImages(std::vector<std::filesystem::path> images, Prepro
       pool_(std::move(pool)),
       most_cached_(cache_bytes / std::max<std::size_t>(input.bytes(), 1)) {}
 
+std::int64_t PreparedImages::batch() const {
+  return image_input(input_.shape).value().batch;
+}
+
 bool PreparedImages::load(std::int64_t first, std::int64_t last,
-                          const std::function<std::span<float>(std::int64_t)>& place) {
+                          const std::function<Tensor&(std::int64_t)>& batch_of) {
   std::mutex mutex;
   std::map<std::int64_t, std::string> failed;
   const bool skip = skip_ && size() + std::ssize(unreadable_) > 1;
   pool_->parallel_for(last - first, [&](std::int64_t i, int) {
     const std::int64_t image = first + i;
     try {
-      load_image(images_[static_cast<std::size_t>(image)], preprocess_, input_.shape, place(image));
+      load_image(images_[static_cast<std::size_t>(image)], preprocess_, batch_of(image).view(),
+                 image % batch(), false);
     } catch (const Error& e) {
       if (!skip) throw;
       const std::lock_guard lock(mutex);
@@ -51,8 +56,7 @@ bool PreparedImages::load(std::int64_t first, std::int64_t last,
 }
 
 void PreparedImages::for_each_batch(const Run& run) {
-  const std::int64_t batch = input_.shape[0];
-  const auto elements = static_cast<std::size_t>(input_.elements() / batch);
+  const std::int64_t batch = this->batch();
   // Several at a time, for an image is decoded by one thread.
   const std::int64_t together = std::max<std::int64_t>(1, 2 * pool_->size() / batch);
   const auto batches = [&] { return (size() + batch - 1) / batch; };
@@ -70,13 +74,9 @@ void PreparedImages::for_each_batch(const Run& run) {
            static_cast<std::int64_t>(cached_.size()) < end)
       passing_.push_back(zeros(input_));
     const std::int64_t first = std::max(begin, known) * batch;
-    const auto place = [&](std::int64_t image) {
-      return tensor_of(image / batch)
-          .values<float>()
-          .subspan(static_cast<std::size_t>(image % batch) * elements, elements);
-    };
+    const auto batch_of = [&](std::int64_t image) -> Tensor& { return tensor_of(image / batch); };
     try {
-      while (first < std::min(end * batch, size()) && !load(first, std::min(end * batch, size()), place)) {
+      while (first < std::min(end * batch, size()) && !load(first, std::min(end * batch, size()), batch_of)) {
       }
     } catch (...) {
       cached_.erase(cached_.begin() + known, cached_.end());  // not all of the last ones are whole

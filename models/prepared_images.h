@@ -19,7 +19,7 @@ namespace pipit::internal {
 /// each time they are asked for, so memory does not grow with the number of images.
 class PreparedImages {
  public:
-  /// `input`: f32, of a shape that image_input() knows.
+  /// `input`: f32 or u8, of a shape that image_input() knows.
   /// What a command keeps that goes through its images several times.
   static constexpr std::size_t kUsualCacheBytes = std::size_t{512} << 20;
 
@@ -41,9 +41,10 @@ class PreparedImages {
   void for_each_batch(const Run& run);
 
  private:
-  /// Loads images [first, last) to where `place` says; false where some were taken out of the list instead.
-  bool load(std::int64_t first, std::int64_t last,
-            const std::function<std::span<float>(std::int64_t)>& place);
+  /// Loads images [first, last) into the batches that `batch_of` gives; false where some were taken out of the list
+  /// instead.
+  bool load(std::int64_t first, std::int64_t last, const std::function<Tensor&(std::int64_t)>& batch_of);
+  std::int64_t batch() const;
 
   std::vector<std::filesystem::path> images_;
   Preprocess preprocess_;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/base/error.h"
 #include "engine/graph/tensor.h"
 #include "engine/platform/float_mode.h"
@@ -36,15 +38,17 @@ using detail::SharedClassifier;
 
 std::shared_ptr<const SharedClassifier> load(const std::string& name, const ClassifierOptions& options) {
   const ScopedFloatMode mode;
-  Model model = load_model(name, detail::onnx_options(options.load));
+  if (options.load.batch != 1)
+    fail("{}: batch {} is asked for; a classifier runs one image at a time", name, options.load.batch);
+  OnnxOptions onnx = detail::onnx_options(options.load);
+  onnx.is_wanted_output = is_class_output;
+  Model model = load_model(name, onnx);
   const detail::Preparation preparation = detail::prepare_for(model, options.preprocess);
   if (!options.scores) need_metadata(model, kScoresKey);
   ClassOutput output(model.graph, model.name, options.scores.value_or(model.scores));
   if (!(options.threshold >= 0 && options.threshold <= 1))
     fail("threshold is {}; expected 0 to 1", options.threshold);
   output.threshold = options.threshold;
-  if (output.batch != 1)
-    fail("{}: its batch is {}, a classifier runs one image at a time", model.name, output.batch);
   Labels labels = detail::labels_for(model, options.labels, output);
   const std::string heads = heads_note(model.graph, output.kind);
   auto shared = std::make_shared<SharedClassifier>(
@@ -72,17 +76,23 @@ struct Classifier::State {
       : shared(std::move(all)),
         session(shared->model.session()),
         info(shared->model.inputs()[0]),
-        input(TensorDesc{info.shape}) {}
+        input(TensorDesc{info.shape, info.dtype}) {
+    std::fill_n(input.view().data, input.desc().bytes(), std::byte{});  // of a batch one image is used
+  }
 
   std::vector<Prediction> classify(Image image, const std::string& name, int top) {
     const ScopedFloatMode mode;
     if (top < 1) fail("{} classes are asked for; at least 1", top);
-    const std::span<float> values = input.values<float>();
-    fill_input(std::move(image), name, shared->preparation.preprocess, info.shape, values);
-    const ArrayView scores = session.run({ArrayView(std::span<const float>(values), info.shape)})[0];
+    fill_input(std::move(image), name, shared->preparation.preprocess, input.view(), 0, false);
+    ArrayView pixels;
+    pixels.dtype = info.dtype;
+    pixels.shape = info.shape;
+    pixels.data = input.view().data;
+    const std::span<const float> scores =
+        session.run({pixels})[0].values<float>().first(static_cast<std::size_t>(shared->output->values));
     std::vector<Prediction> predictions;
-    for (const ScoredClass& scored : top_classes(*shared->output, scores.values<float>(), top, name,
-                                                 shared->model.name(), shared->precision)) {
+    for (const ScoredClass& scored :
+         top_classes(*shared->output, scores, top, name, shared->model.name(), shared->precision)) {
       predictions.push_back({scored.index, scored.probability, label_of(shared->labels, scored.index)});
     }
     return predictions;

@@ -66,9 +66,10 @@ struct Prediction {
   std::string label;      ///< the class's name; "class 7" where it has none
 };
 
-/// An image classifier: a model with one input [N, 3, H, W], [N, 1, H, W] (luma) or the same with channels last, in
-/// f32, and a first output [N, classes]. Where that is one score alone there are two classes, no and yes. One thread at
-/// a time may use a Classifier; copies share the model and have memory of their own, so give every thread a copy.
+/// An image classifier: a model with one input [N, 3, H, W], [N, 1, H, W] (luma) or the same with channels last or
+/// without N, in f32 or u8 (bytes as they are), and an output [N, classes], the first one or the only one of that form.
+/// Where that is one score alone there are two classes, no and yes. One thread at a time may use a Classifier; copies
+/// share the model and have memory of their own, so give every thread a copy.
 class Classifier {
  public:
   /// Loads a model: an ONNX file, or one of the names that `pipit models` lists. Throws what CompiledModel does; Error
@@ -84,7 +85,7 @@ class Classifier {
   /// The `top` most probable classes of an image file, best first, ties to the lower index; all where there are fewer.
   /// What is done to the model's scores is a matter of their kind, scores(); logits that are in [0, 1] and add up to 1
   /// are taken for probabilities. Of yes and no the answer comes first. Throws Error, beginning with the path, when
-  /// the file cannot be read as an image (decoded sizes up to 2^26 pixels), does not give the model's input size, or
+  /// the file cannot be read as an image (up to 178,956,970 pixels), does not give the model's input size, or
   /// makes the model answer NaN; UnsupportedError for another format than JPEG, PNG, BMP and, in builds with libwebp,
   /// WebP.
   std::vector<Prediction> classify(const std::filesystem::path& image, int top = 5);

@@ -40,6 +40,10 @@ struct LoadOptions {
   /// Shapes of inputs that the file leaves open, by input; these go before both.
   std::map<std::string, Shape> shapes;
 
+  /// Values of inputs by name, one number for all elements or one for each: the input becomes a constant, which decides
+  /// conditions and shapes that depend on it, and is none of CompiledModel::inputs().
+  std::map<std::string, std::vector<double>> values;
+
   /// Where the model runs. Throws when there is no such device or the build has no support for it.
   DeviceKind device = DeviceKind::cpu;
   /// For DeviceKind::cuda: ordinals of the GPUs that get a copy each. Empty: GPU 0.

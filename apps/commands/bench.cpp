@@ -327,7 +327,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   command->add_option("MODEL", options->models, model_help())->required()->type_name("MODEL");
   options->settings.add_to(*command);
   options->settings.add_streams_to(*command);
-  ModelOptions::add_extents(*command, options->timing.dims, options->timing.shapes);
+  ModelOptions::add_extents(*command, options->timing.dims, options->timing.shapes, options->timing.values);
   add_byte_images_to(*command, options->timing.byte_images);
   CLI::Option* seconds = command
                              ->add_option("--seconds", options->timing.seconds,

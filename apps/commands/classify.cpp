@@ -118,13 +118,6 @@ int classify(const ClassifyOptions& options) {
   Runner runner(model.name, std::move(model.graph), common);
   const ClassOutput output = options.image.resolve_output(runner.plan->graph(), model);
   const Labels labels = options.image.resolve_labels(model, output);
-  if (output.batch != 1) {
-    fail("{}: {} the batch at {}, classify runs one image at a time", model.name,
-         model.fixed_batch              ? "the file fixes"
-         : options.model.shapes.empty() ? "--dim sets"
-                                        : "--shape sets",
-         output.batch);
-  }
 
   nlohmann::ordered_json json = json_header("classify", model, *runner.plan);
   json["image_decoders"] = decoders_json();
@@ -166,7 +159,8 @@ int classify(const ClassifyOptions& options) {
                        2, width));
   if (options.profile && !last.empty()) {
     Tensor input(first_input(*runner.plan));
-    load_image(last, preprocess, input.view(), 0);
+    for (std::int64_t i = 0; i < output.batch; ++i)
+      load_image(last, preprocess, input.view(), i, runner.normalizes);
     const ConstTensorView view = input.view();
     const Profile profile = runner.profile({&view, 1}, 0, options.runs);
     const std::vector<LayerRow> rows = layer_rows(*runner.plan, profile);
@@ -208,6 +202,8 @@ void add_classify(CLI::App& app, int& exit_code) {
       app.add_subcommand("classify", "Name what images show: the most probable classes of each");
   options->common.add_to(*command);
   options->model.add_to(*command, false);
+  options->model.add_heads_to(*command);
+  options->model.classifies = true;
   options->image.add_to(*command);
   options->image.add_threshold_to(*command);
   CLI::Option* images =
@@ -221,7 +217,7 @@ void add_classify(CLI::App& app, int& exit_code) {
     if (is_for_images(word)) images->required(false);
   });
   command->add_option("--topk", options->topk, "Classes to print per image")
-      ->check(CLI::Range(1, 1000))
+      ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
   command->add_flag("--profile", options->profile, "Also print the time of every layer (on the last image)");
   command->add_option("--runs", options->runs, "Runs from which --profile takes its medians")

@@ -144,9 +144,11 @@ void print_text(const Model& model, const Runner& runner, const InspectOptions& 
                                          printable(model.widened)),
                              10, width));
   if (!model.labels.empty()) {
-    fmt::print("{}", wrapped(fmt::format("labels  {}: {}, ..., {}\n", model.labels.size(),
-                                         printable(model.labels.front()), printable(model.labels.back())),
-                             8, width));
+    fmt::print("{}",
+               wrapped(fmt::format("labels  {}: {}, ..., {}{}\n", model.labels.size(),
+                                   printable(model.labels.front()), printable(model.labels.back()),
+                                   model.labels_from.empty() ? "" : " (from " + model.labels_from + ")"),
+                       8, width));
   }
   if (const auto output = find_class_output(graph, model.scores)) {
     const std::string note = detail::scores_note(*output);
@@ -157,9 +159,10 @@ void print_text(const Model& model, const Runner& runner, const InspectOptions& 
       fmt::print("{}", wrapped(fmt::format("        {}\n", heads), 8, width));
   }
   if (model.preprocess)
-    fmt::print("{}",
-               wrapped(fmt::format("preprocessing  stored in the model: {}\n", describe(*model.preprocess)),
-                       15, width));
+    fmt::print("{}", wrapped(fmt::format("preprocessing  stored in {}: {}\n",
+                                         model.preprocess_from.empty() ? "the model" : model.preprocess_from,
+                                         describe(*model.preprocess)),
+                             15, width));
   std::string rewrites;
   for (const PassReport& pass : runner.passes) {
     if (pass.changes > 0)

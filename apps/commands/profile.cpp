@@ -48,7 +48,7 @@ struct ProfileOptions {
   ModelOptions model;    // without its batch
   SettingLists settings;
   OutputOption output;
-  std::string input;
+  std::vector<std::string> input;
   std::string accuracy, sweep;
   std::string sort;  // empty: as the layers run, groups by time
   int top = 0;
@@ -103,19 +103,13 @@ Measured measure(const ProfileOptions& options, const Setting& setting, const Pr
   measured.read_ms = milliseconds_since(begin);
   CommonOptions common = common_options(options.common, setting);
   if (options.byte_images) common.byte_images = detail::prepare_for(model, {}).preprocess;
-  const InputFile file =
-      options.input.empty() ? InputFile() : InputFile(options.input, model, options.byte_images);
+  const InputFiles files(options.input, model, options.byte_images);
   Runner runner(model.name, std::move(model.graph), common);
   const ExecutionPlan& plan = *runner.plan;
   measured.plan = runner.plan;
   measured.load_ms = runner.load_ms;
   const Graph& graph = plan.graph();
-  std::vector<Tensor> inputs;
-  if (options.input.empty()) {
-    inputs = random_inputs(graph, model.name);
-  } else {
-    inputs.push_back(file.tensor(first_input(plan)));
-  }
+  const std::vector<Tensor> inputs = files.tensors(graph);
   std::vector<ConstTensorView> views;
   for (const Tensor& t : inputs) views.push_back(t.view());
   // The file or --dim may have set it as well as --batch.
@@ -154,7 +148,7 @@ nlohmann::ordered_json result_json(const ProfileOptions& options, const Measured
   json["schema"] = kTimesSchema;
   json["machine"] = machine_description(*measured.plan);
   json["batch"] = measured.side.samples;
-  if (!options.input.empty()) json["input"] = options.input;
+  if (!options.input.empty()) json["input"] = fmt::format("{}", fmt::join(options.input, " "));
   if (!measured.plan->graph().inputs().empty())
     json["input_type"] = dtype_name(first_input(*measured.plan).dtype);
   json["read_ms"] = measured.read_ms;
@@ -298,8 +292,13 @@ int profile(const ProfileOptions& options) {
   for_one_setting(options.memory, "--memory", "is");
   for_one_setting(options.by != "layer", "--by", "is");
   for_one_setting(options.output.has(OutputForm::trtexec), "--output", ".trtexec.json is");
-  options.output.check({options.model.model, options.common.plan, options.common.tuning.file(), options.input,
-                        options.accuracy, options.sweep});
+  std::vector<std::string> read = {options.model.model, options.common.plan, options.common.tuning.file(),
+                                   options.accuracy, options.sweep};
+  for (const std::string& text : options.input) {
+    read.push_back(text);
+    read.push_back(text.substr(text.find('=') + 1));
+  }
+  options.output.check(read);
   Surroundings surroundings;
   nlohmann::ordered_json sweep;
   if (!options.sweep.empty()) {
@@ -348,9 +347,11 @@ void add_profile(CLI::App& app, int& exit_code) {
   options->model.add_to(*command, false);
   options->settings.add_to(*command);
   command
-      ->add_option("--input", options->input,
-                   "What the model is timed on: a .npy file of its input's shape or of one sample, or an "
-                   "image, prepared as pipit classify does [random numbers]")
+      ->add_option(
+          "--input", options->input,
+          "What the model is timed on: a .npy file of its input's shape or of one sample, or an "
+          "image, prepared as pipit classify does; NAME=FILE.npy where there are several inputs; may be "
+          "repeated [random numbers]")
       ->type_name("FILE");
   add_byte_images_to(*command, options->byte_images);
   options->output.add_to(*command, {OutputForm::json, OutputForm::csv, OutputForm::html, OutputForm::trace,

@@ -65,6 +65,12 @@ void ImageCounts::add(const LoadedImage& image, const ClassOutput& output, std::
 std::vector<std::string> metadata_notes(const Model& model) {
   std::vector<std::string> notes;
   for (const auto& [key, error] : model.metadata_errors) notes.push_back(error + "; it is not used");
+  if (!model.labels_from.empty()) notes.push_back("labels are from " + model.labels_from);
+  if (!model.unread.empty()) {
+    notes.push_back(fmt::format("no output needs the input{} {}, which {} left out",
+                                model.unread.size() > 1 ? "s" : "", fmt::join(model.unread, ", "),
+                                model.unread.size() > 1 ? "are" : "is"));
+  }
   return notes;
 }
 

@@ -47,7 +47,12 @@ class BenchEntry {
     reset_peak_resident_memory();
     held_before_ = peak_resident_memory();
     const Clock::time_point begin = Clock::now();
-    const ModelOptions source{row.model, row.setting.batch, timing.dims, timing.shapes};
+    ModelOptions source;
+    source.model = row.model;
+    source.batch = row.setting.batch;
+    source.dims = timing.dims;
+    source.shapes = timing.shapes;
+    source.values = timing.values;
     Model model = source.load();
     CommonOptions common = common_options(timing.common, row.setting);
     if (timing.byte_images) common.byte_images = detail::prepare_for(model, {}).preprocess;
@@ -57,7 +62,7 @@ class BenchEntry {
     add_sessions(timing);
     row.arena_bytes = sessions_.size() * runner_->plan->arena_bytes();
     row.setting.precision = precision_name(computed_precision(*runner_->plan));
-    inputs_ = random_inputs(runner_->plan->graph(), model.name);
+    inputs_ = random_inputs(runner_->plan->graph());
     if (!inputs_.empty()) row.input_type = dtype_name(inputs_[0].desc().dtype);
     for (const Tensor& t : inputs_) views_.push_back(t.view());
     if (!inputs_.empty() && inputs_[0].shape().rank() > 0) row.setting.batch = inputs_[0].shape()[0];

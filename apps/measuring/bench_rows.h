@@ -13,7 +13,7 @@ namespace pipit::internal::apps {
 /// How long and on what a row of bench is measured.
 struct BenchTiming {
   CommonOptions common;  ///< without threads and precision
-  std::vector<std::string> dims, shapes;
+  std::vector<std::string> dims, shapes, values;
   double seconds = 2;                ///< for each row
   bool boxed = true;                 ///< no run begins after them
   std::optional<std::int64_t> runs;  ///< at most this many

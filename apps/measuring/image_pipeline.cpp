@@ -122,7 +122,8 @@ class Pipeline {
     const std::int64_t k = image % batch_;
     Image& result = slot.images[static_cast<std::size_t>(k)];
     try {
-      result.loaded = load_image(images_[static_cast<std::size_t>(image)], preprocess_, slot.input, k);
+      result.loaded = load_image(images_[static_cast<std::size_t>(image)], preprocess_, slot.input, k,
+                                 runners_[slot.runner].normalizes);
     } catch (...) {
       result.error = std::current_exception();
       const std::size_t bytes = slot.input.desc.bytes() / static_cast<std::size_t>(batch_);

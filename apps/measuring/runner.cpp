@@ -9,6 +9,7 @@
 #include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/runtime/profiler.h"
+#include "layers/common/dispatch.h"
 #include "layers/passes/rewriter.h"
 #include "models/image/byte_image.h"
 #include "models/image/decode.h"
@@ -63,13 +64,18 @@ std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOpt
       if (options.preprocess)
         preprocess_differences = options.compare_preprocess(*how.scales, *options.preprocess);
     }
-    if (options.byte_images) graph = with_byte_image(graph, *options.byte_images);
+    const TensorDesc* input = graph.inputs().empty() ? nullptr : &graph.value(graph.inputs()[0]).desc;
+    // A model that takes bytes, or one image without a batch, gets what it takes.
+    const bool normalizes =
+        options.byte_images && input != nullptr && input->dtype == DType::f32 && input->shape.rank() == 4;
+    if (normalizes) graph = with_byte_image(graph, *options.byte_images);
     Compiled compiled = compile(std::move(graph), how);
     if (!options.quiet) print_notes(compiled.notes);
     std::vector<Runner> runners;
     for (std::shared_ptr<const ExecutionPlan>& plan : compiled.plans) {
       Runner& runner = runners.emplace_back(Runner());
       runner.passes = compiled.passes;
+      runner.normalizes = normalizes;
       runner.preprocess_differences = preprocess_differences;
       runner.plan = std::move(plan);
       runner.session = std::make_unique<Session>(runner.plan);
@@ -101,23 +107,26 @@ Profile Runner::profile(std::span<const ConstTensorView> inputs, int warmup, int
   return naming(model, [&] { return profile_session(*session, inputs, warmup, runs, progress); });
 }
 
-std::vector<Tensor> random_inputs(const Graph& graph, const std::string& model) {
+std::vector<Tensor> random_inputs(const Graph& graph) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
   std::uniform_int_distribution<int> byte(0, 255);
   std::vector<Tensor> inputs;
   for (const ValueId id : graph.inputs()) {
     const Value& value = graph.value(id);
-    if (value.desc.dtype != DType::f32 && value.desc.dtype != DType::u8) {
-      fail("{}: input '{}' is {}; random inputs are made of f32 and u8 only", model, value.name,
-           value.desc.str());
-    }
     Tensor& input = inputs.emplace_back(value.desc);
-    if (value.desc.dtype == DType::f32) {
-      for (float& x : input.values<float>()) x = normal(random);
-    } else {
-      for (std::uint8_t& x : input.values<std::uint8_t>()) x = static_cast<std::uint8_t>(byte(random));
-    }
+    with_dtype(value.desc.dtype, [&]<typename T>(std::type_identity<T>) {
+      for (T& x : input.values<T>()) {
+        if constexpr (std::is_floating_point_v<T>) {
+          x = static_cast<T>(normal(random));
+        } else if constexpr (std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::int8_t>) {
+          x = static_cast<T>(byte(random));
+        } else {
+          // Indices into a list of any length, and both values of a condition.
+          x = static_cast<T>(byte(random) % 2);
+        }
+      }
+    });
   }
   return inputs;
 }
@@ -128,7 +137,6 @@ const TensorDesc& first_input(const ExecutionPlan& plan) {
 
 std::int64_t image_channels(const ExecutionPlan& plan) {
   const TensorDesc& input = first_input(plan);
-  if (input.dtype == DType::u8) return input.shape.rank() == 4 ? input.shape[3] : 0;
   const std::optional<ImageInput> image = image_input(input.shape);
   return image ? image->channels : 0;
 }

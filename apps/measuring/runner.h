@@ -22,6 +22,8 @@ struct Runner {
   std::unique_ptr<Session> session;
   std::string model;
   double load_ms = 0;
+  /// It takes images as bytes and normalizes them as CommonOptions::byte_images says.
+  bool normalizes = false;
 
   /// compile() and a session; notes go to stderr. `graph` is consumed. Errors begin with `model`, a name or a file.
   Runner(std::string model, Graph graph, const CommonOptions& options);
@@ -46,9 +48,9 @@ struct Runner {
 std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOptions& options,
                                  std::span<const int> gpus);
 
-/// Standard normal numbers, of u8 uniform ones, always the same, for every input of the graph: zeros could run faster
-/// than data does. Throws Error, beginning with `model`, for an input of another type.
-std::vector<Tensor> random_inputs(const Graph& graph, const std::string& model);
+/// Standard normal numbers, of bytes uniform ones, of other integers and bool 0 and 1, always the same, for every input
+/// of the graph: zeros could run faster than data does.
+std::vector<Tensor> random_inputs(const Graph& graph);
 
 /// `limit` elements spread evenly over the list (0: all of it): the first ones of a sorted folder are mostly of one
 /// class.

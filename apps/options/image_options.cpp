@@ -17,7 +17,9 @@ void add_strict_to(CLI::App& command, bool& strict) {
 
 void ImageOptions::add_to(CLI::App& command) {
   add_preprocessing_to(command);
-  command.add_option("--labels", labels, "File with one class name per line (or a JSON list)")
+  command
+      .add_option("--labels", labels,
+                  "File with one class name per line, or JSON: a list, or a map as id2label and class_to_idx")
       ->type_name("FILE");
   one_of(
       command.add_option(

@@ -1,8 +1,10 @@
-// How a model is loaded: MODEL, --batch, --dim, --shape.
+// How a model is loaded: MODEL, --batch, --dim, --shape, --value.
 #include <algorithm>
 #include <charconv>
 
+#include "apps/options/npy.h"
 #include "apps/options/options.h"
+#include "engine/base/file.h"
 #include "models/catalogue.h"
 
 namespace pipit::internal::apps {
@@ -36,6 +38,26 @@ std::optional<Shape> shape_of(std::string_view text) {
   }
 }
 
+// true and false are numbers, too.
+std::optional<std::vector<double>> numbers_of(std::string_view text) {
+  std::vector<double> numbers;
+  while (true) {
+    const std::size_t comma = text.find(',');
+    const std::string_view entry = text.substr(0, comma);
+    double number = entry == "true" ? 1 : 0;
+    const char* end = entry.data() + entry.size();
+    if (entry != "true" && entry != "false") {
+      const auto [stop, error] = std::from_chars(entry.data(), end, number);
+      if (error != std::errc{} || stop != end || entry.empty()) return std::nullopt;
+    }
+    numbers.push_back(number);
+    if (comma == text.npos) return numbers;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+constexpr std::uint64_t kMaxArrayBytes = std::uint64_t{1} << 30;
+
 }  // namespace
 
 std::string model_help() {
@@ -48,17 +70,33 @@ void ModelOptions::add_to(CLI::App& command, bool with_batch) {
     command.add_option("--batch", batch, "Images per run (for models that leave the batch open) [1]")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
   }
-  add_extents(command, dims, shapes);
+  add_extents(command, dims, shapes, values);
+}
+
+void ModelOptions::add_heads_to(CLI::App& command) {
+  command
+      .add_option("--input", arrays, "What an input besides the image is, from a .npy file; may be repeated")
+      ->type_name("NAME=FILE");
+  command
+      .add_option("--output", output,
+                  "The output with the scores [the first one, or the only one that has a row for each image]")
+      ->type_name("NAME");
 }
 
 void ModelOptions::add_extents(CLI::App& command, std::vector<std::string>& dims,
-                               std::vector<std::string>& shapes) {
+                               std::vector<std::string>& shapes, std::vector<std::string>& values) {
   command.add_option("--dim", dims, "The value of a symbolic dimension; may be repeated")
       ->type_name("NAME=VALUE");
   command
       .add_option("--shape", shapes,
                   "The shape of an input whose extents the file leaves open; may be repeated")
       ->type_name("NAME=1x3x224x224");
+  command
+      .add_option(
+          "--value", values,
+          "The value of an input that is no data (a sampling rate, a mask, a switch): one number for all "
+          "elements, or a list; what depends on it is computed while the model is read; may be repeated")
+      ->type_name("NAME=VALUE");
 }
 
 Model ModelOptions::load(std::optional<std::int64_t> run_batch) const {
@@ -82,6 +120,23 @@ Model ModelOptions::load(std::optional<std::int64_t> run_batch) const {
     }
     options.shapes.insert_or_assign(name, *shape);
   }
+  for (const std::string& text : values) {
+    const auto [name, list] = split(text);
+    const auto numbers = numbers_of(list);
+    if (name.empty() || !numbers)
+      throw CLI::ValidationError("--value", "'" + text + "' is not NAME=NUMBER or NAME=a,b,c");
+    options.values.insert_or_assign(name, *numbers);
+  }
+  for (const std::string& text : arrays) {
+    const auto [name, file] = split(text);
+    if (name.empty() || file.empty())
+      throw CLI::ValidationError("--input", "'" + text + "' is not NAME=FILE.npy");
+    const std::filesystem::path path(file);
+    options.arrays.insert_or_assign(
+        name, std::make_shared<const Tensor>(parse_npy(read_file(path, kMaxArrayBytes), path)));
+  }
+  if (!output.empty()) options.outputs = {output};
+  if (classifies) options.is_wanted_output = is_class_output;
   const bool reduced = batch && options.batch != *batch;
   const bool dim_may_hide_it = std::any_of(options.dims.begin(), options.dims.end(), [&](const auto& dim) {
     return reduced && dim.second == options.batch;

@@ -89,11 +89,18 @@ struct ModelOptions {
   std::optional<std::int64_t> batch;  ///< unset: 1, or what the file fixes
   std::vector<std::string> dims;      ///< NAME=VALUE for symbolic dimensions
   std::vector<std::string> shapes;    ///< NAME=1x3x224x224 for inputs with open extents
+  std::vector<std::string> values;    ///< NAME=NUMBER or NAME=a,b,c for inputs that are no data
+  std::vector<std::string> arrays;    ///< NAME=FILE.npy, likewise; of commands with add_heads_to()
+  std::string output;                 ///< the one to keep; empty: all
+  /// The output that is_class_output() comes first where it is the only one, as image commands want it.
+  bool classifies = false;
 
   void add_to(CLI::App& command, bool with_batch);
-  /// --dim and --shape.
-  static void add_extents(CLI::App& command, std::vector<std::string>& dims,
-                          std::vector<std::string>& shapes);
+  /// --input NAME=FILE.npy, and --output NAME.
+  void add_heads_to(CLI::App& command);
+  /// --dim, --shape and --value.
+  static void add_extents(CLI::App& command, std::vector<std::string>& dims, std::vector<std::string>& shapes,
+                          std::vector<std::string>& values);
   /// With `run_batch` instead of --batch where it is given: --batch, reduced to what a run can use. An option
   /// that contradicts another throws CLI::ValidationError, one that contradicts the file Error.
   Model load(std::optional<std::int64_t> run_batch = std::nullopt) const;

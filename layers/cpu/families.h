@@ -16,11 +16,14 @@ void register_cpu_conv_winograd(Registry& registry);   // 3x3 of stride 1; direc
 void register_cpu_pool(Registry& registry);
 void register_cpu_linear_tile(Registry& registry);  // Gemm, MatMul with constant weights
 void register_cpu_linear(Registry& registry);       // Gemm, MatMul
+void register_cpu_recurrent(Registry& registry);
 void register_cpu_normalization(Registry& registry);
 void register_cpu_instance_norm(Registry& registry);  // called by register_cpu_normalization
 void register_cpu_lrn(Registry& registry);            // likewise
 void register_cpu_softmax(Registry& registry);
 void register_cpu_resize(Registry& registry);
+void register_cpu_filtered_resize(Registry& registry);  // cubic, antialiased
+void register_cpu_grid_sample(Registry& registry);
 void register_cpu_elementwise(Registry& registry);        // Unary, Binary
 void register_cpu_typed_elementwise(Registry& registry);  // Unary, Binary of other types; Where, Cast
 void register_cpu_normalize_image(Registry& registry);

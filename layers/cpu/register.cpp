@@ -20,10 +20,13 @@ void register_cpu(Registry& registry) {
   register_cpu_pool(registry);
   register_cpu_linear_tile(registry);
   register_cpu_linear(registry);
+  register_cpu_recurrent(registry);
   register_cpu_normalization(registry);
   register_cpu_softmax(registry);
   register_cpu_table_movement(registry);
   register_cpu_resize(registry);
+  register_cpu_filtered_resize(registry);
+  register_cpu_grid_sample(registry);
   register_cpu_elementwise(registry);
   register_cpu_typed_elementwise(registry);
   register_cpu_normalize_image(registry);

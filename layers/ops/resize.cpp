@@ -37,7 +37,7 @@ Resize::Resize(ResizeAttributes attributes) : LayerOf(attributes) {
 std::vector<TensorDesc> Resize::infer(std::span<const TensorDesc* const> inputs) const {
   check_inputs(inputs, kType, 1);
   const TensorDesc& x = *inputs[0];
-  if (attributes_.mode == ResizeMode::linear) check_float(x, kType, "x");
+  if (attributes_.mode != ResizeMode::nearest) check_float(x, kType, "x");
   if (x.shape.rank() != attributes_.rank) {
     fail("Resize: x is {}; expected {} dimensions", x.shape.str(), attributes_.rank);
   }
@@ -92,8 +92,10 @@ LayerPtr Resize::for_samples(std::int64_t samples) const {
 std::string Resize::summary() const {
   static constexpr const char* kCoordinates[] = {"half pixel", "half pixel symmetric", "pytorch half pixel",
                                                  "align corners", "asymmetric"};
-  return fmt::format("{} {}", attributes_.mode == ResizeMode::nearest ? "nearest" : "linear",
-                     kCoordinates[static_cast<std::size_t>(attributes_.coordinates)]);
+  static constexpr const char* kModes[] = {"nearest", "linear", "cubic"};
+  return fmt::format("{} {}{}", kModes[static_cast<std::size_t>(attributes_.mode)],
+                     kCoordinates[static_cast<std::size_t>(attributes_.coordinates)],
+                     is_filtered(attributes_) && attributes_.filter.antialias ? " antialias" : "");
 }
 
 bool resizes_axis(const ResizeAttributes& attributes, int axis, std::int64_t input_extent) {
@@ -186,6 +188,52 @@ std::int64_t nearest_position(const ResizeAttributes& attributes, int axis, std:
   const float at = source_coordinate(attributes, axis, output, input_extent, output_extent);
   return static_cast<std::int64_t>(
       std::clamp(nearest_to(attributes.nearest, at), 0.0F, static_cast<float>(last)));
+}
+
+bool is_filtered(const ResizeAttributes& attributes) {
+  const ResizeFilter& filter = attributes.filter;
+  return attributes.mode == ResizeMode::cubic ||
+         (attributes.mode == ResizeMode::linear && (filter.antialias || filter.exclude_outside));
+}
+
+namespace {
+
+double filter_weight(const ResizeAttributes& attributes, double distance) {
+  const double d = std::abs(distance);
+  if (attributes.mode == ResizeMode::linear) return std::max(1 - d, 0.0);
+  const double a = attributes.filter.cubic_a;
+  if (d <= 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
+  return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
+}
+
+}  // namespace
+
+ResizeTaps resize_taps(const ResizeAttributes& attributes, int axis, std::int64_t output,
+                       std::int64_t input_extent, std::int64_t output_extent) {
+  const std::int64_t last = input_extent - 1;
+  if (!resizes_axis(attributes, axis, input_extent)) return {output, {1}};
+  const ResizeFilter& filter = attributes.filter;
+  const double center = source_coordinate(attributes, axis, output, input_extent, output_extent);
+  const double narrowing =
+      filter.antialias ? std::min(static_cast<double>(attributes.scales[at(axis)]), 1.0) : 1;
+  const double reach = (attributes.mode == ResizeMode::cubic ? 2 : 1) / narrowing;
+  // Beyond the input there is only its edge, so that a kernel that is wider need not be walked through.
+  const double far = 2 * static_cast<double>(input_extent) + 4;
+  const auto begin = static_cast<std::int64_t>(std::floor(std::max(center - reach, center - far)) + 1);
+  const auto end = static_cast<std::int64_t>(std::ceil(std::min(center + reach, center + far)));
+  ResizeTaps taps{std::clamp<std::int64_t>(begin, 0, last), {}};
+  taps.weights.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(end - 1, 0, last) - taps.first + 1));
+  double sum = 0;
+  for (std::int64_t p = begin; p < end; ++p) {
+    if (filter.exclude_outside && (p < 0 || p > last)) continue;
+    const double weight = filter_weight(attributes, narrowing * (static_cast<double>(p) - center));
+    taps.weights[static_cast<std::size_t>(std::clamp<std::int64_t>(p, 0, last) - taps.first)] += weight;
+    sum += weight;
+  }
+  if (sum != 0) {
+    for (double& weight : taps.weights) weight /= sum;
+  }
+  return taps;
 }
 
 LinearTap linear_tap(float coordinate, std::int64_t input_extent) {

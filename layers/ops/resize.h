@@ -1,13 +1,14 @@
-// Resize and Upsample: nearest and (multi-)linear.
+// Resize and Upsample: nearest, (multi-)linear and cubic, with and without antialiasing.
 #pragma once
 
 #include <array>
+#include <vector>
 
 #include "engine/graph/layer.h"
 
 namespace pipit::internal {
 
-enum class ResizeMode : std::uint8_t { nearest, linear };
+enum class ResizeMode : std::uint8_t { nearest, linear, cubic };
 enum class ResizeCoordinates : std::uint8_t {
   half_pixel,
   half_pixel_symmetric,
@@ -16,6 +17,14 @@ enum class ResizeCoordinates : std::uint8_t {
   asymmetric,
 };
 enum class ResizeNearest : std::uint8_t { round_prefer_floor, round_prefer_ceil, floor, ceil };
+
+/// How linear and cubic weigh positions.
+struct ResizeFilter {
+  float cubic_a = -0.75F;  ///< the coefficient of the cubic convolution kernel (Keys 1981)
+  bool antialias = false;  ///< widen the kernel by 1 / scale where an axis shrinks
+  bool exclude_outside =
+      false;  ///< positions outside the input weigh nothing; else the one at the edge repeats
+};
 
 struct ResizeAttributes {
   ResizeMode mode = ResizeMode::nearest;
@@ -26,9 +35,10 @@ struct ResizeAttributes {
   std::array<float, kMaxRank> scales{1, 1, 1, 1, 1, 1};
   /// Output extents; 0 means floor(input * scale).
   std::array<std::int64_t, kMaxRank> sizes{};
+  ResizeFilter filter;
 };
 
-/// ONNX Resize without antialiasing. Inputs: x, rank as in the attributes; f32 or f64, nearest any type.
+/// ONNX Resize. Inputs: x, rank as in the attributes; f32 or f64, nearest any type.
 class Resize final : public LayerOf<Resize, ResizeAttributes> {
  public:
   static constexpr std::string_view kType = "Resize";
@@ -61,6 +71,18 @@ float source_coordinate(const ResizeAttributes& attributes, int axis, std::int64
 /// rounds there. Other scales give source_coordinate().
 std::int64_t nearest_position(const ResizeAttributes& attributes, int axis, std::int64_t output,
                               std::int64_t input_extent, std::int64_t output_extent);
+
+/// Cubic mode, and linear mode with antialiasing or without what is outside: resize_taps() says what is mixed.
+bool is_filtered(const ResizeAttributes& attributes);
+
+/// The input positions that a filtered axis mixes for position `output` and their weights: the kernel around
+/// source_coordinate(), widened by 1 / scale where it is antialiased, and normalized where part of it may be missing.
+struct ResizeTaps {
+  std::int64_t first = 0;
+  std::vector<double> weights;
+};
+ResizeTaps resize_taps(const ResizeAttributes& attributes, int axis, std::int64_t output,
+                       std::int64_t input_extent, std::int64_t output_extent);
 
 /// The two input positions that linear mode mixes: (1 - weight) * x[low] + weight * x[high].
 struct LinearTap {

@@ -98,6 +98,26 @@ std::string_view unary_name(UnaryKind kind) {
       return "sin";
     case UnaryKind::cos:
       return "cos";
+    case UnaryKind::tan:
+      return "tan";
+    case UnaryKind::asin:
+      return "asin";
+    case UnaryKind::acos:
+      return "acos";
+    case UnaryKind::atan:
+      return "atan";
+    case UnaryKind::sinh:
+      return "sinh";
+    case UnaryKind::cosh:
+      return "cosh";
+    case UnaryKind::asinh:
+      return "asinh";
+    case UnaryKind::acosh:
+      return "acosh";
+    case UnaryKind::atanh:
+      return "atanh";
+    case UnaryKind::shrink:
+      return "shrink";
     case UnaryKind::pow:
       return "pow";
     case UnaryKind::logical_not:
@@ -143,6 +163,7 @@ std::string Unary::summary() const {
       return fmt::format("{} [{:.6g}, {:.6g}]", name, attributes_.alpha, attributes_.beta);
     case UnaryKind::selu:
     case UnaryKind::hard_sigmoid:
+    case UnaryKind::shrink:
       return fmt::format("{} {:.6g} {:.6g}", name, attributes_.alpha, attributes_.beta);
     default:
       return std::string(name);

@@ -37,6 +37,16 @@ enum class UnaryKind : std::uint8_t {
   round,
   sin,
   cos,
+  tan,
+  asin,
+  acos,
+  atan,
+  sinh,
+  cosh,
+  asinh,
+  acosh,
+  atanh,
+  shrink,
   pow,
   logical_not,
 };
@@ -49,7 +59,7 @@ bool is_activation(UnaryKind kind);
 
 /// alpha and beta mean: leaky_relu alpha; elu, celu alpha; selu alpha, beta = gamma; thresholded_relu alpha;
 /// clip alpha = low, beta = high; hard_sigmoid max(0, min(1, alpha x + beta)); swish x * sigmoid(alpha x), of which
-/// silu has alpha 1; pow x^alpha, with the special cases of C's pow(); unused otherwise.
+/// silu has alpha 1; shrink x + beta below -alpha, x - beta above alpha, else 0; pow x^alpha as C's pow(); else unused.
 struct UnaryAttributes {
   UnaryKind kind = UnaryKind::relu;
   double alpha = 0;

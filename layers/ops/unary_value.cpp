@@ -80,6 +80,26 @@ double unary_value(const UnaryAttributes& a, double x) {
       return std::sin(x);
     case UnaryKind::cos:
       return std::cos(x);
+    case UnaryKind::tan:
+      return std::tan(x);
+    case UnaryKind::asin:
+      return std::asin(x);
+    case UnaryKind::acos:
+      return std::acos(x);
+    case UnaryKind::atan:
+      return std::atan(x);
+    case UnaryKind::sinh:
+      return std::sinh(x);
+    case UnaryKind::cosh:
+      return std::cosh(x);
+    case UnaryKind::asinh:
+      return std::asinh(x);
+    case UnaryKind::acosh:
+      return std::acosh(x);
+    case UnaryKind::atanh:
+      return std::atanh(x);
+    case UnaryKind::shrink:
+      return x < -a.alpha ? x + a.beta : x > a.alpha ? x - a.beta : std::isnan(x) ? x : 0;
     case UnaryKind::pow:
       return std::pow(x, a.alpha);
     case UnaryKind::logical_not:

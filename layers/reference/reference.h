@@ -13,10 +13,13 @@ void register_reference_linear(Registry& registry);  // Gemm, MatMul
 void register_reference_normalization(Registry& registry);
 void register_reference_softmax(Registry& registry);
 void register_reference_resize(Registry& registry);
+void register_reference_grid_sample(Registry& registry);
 void register_reference_unary(Registry& registry);
 void register_reference_binary(Registry& registry);  // Binary, Where
 void register_reference_reduce(Registry& registry);  // Reduce, ArgMax
+void register_reference_recurrent(Registry& registry);
 void register_reference_slicing(Registry& registry);
+void register_reference_indexing(Registry& registry);  // GatherIndexed, ScatterIndexed, TopK, CumSum
 void register_reference_reshaping(Registry& registry);
 void register_reference_channel_shuffle(Registry& registry);
 void register_reference_cast(Registry& registry);

@@ -1,6 +1,7 @@
 #include "layers/ops/resize.h"
 
 #include <cstring>
+#include <vector>
 
 #include "layers/common/layer_kernel.h"
 #include "layers/ops/operands.h"
@@ -82,11 +83,51 @@ void linear(const ResizeAttributes& a, const ConstTensorView& x, const TensorVie
   });
 }
 
+template <typename T>
+void filtered(const ResizeAttributes& a, const ConstTensorView& x, const TensorView& y, ThreadPool& pool) {
+  const Strides strides = x.desc.strides();
+  const T* input = x.as<T>();
+  T* output = y.as<T>();
+  std::array<std::vector<ResizeTaps>, kMaxRank> all;
+  for (int axis = 0; axis < a.rank; ++axis) {
+    for (std::int64_t i = 0; i < y.desc.shape[axis]; ++i) {
+      all[static_cast<std::size_t>(axis)].push_back(
+          resize_taps(a, axis, i, x.desc.shape[axis], y.desc.shape[axis]));
+    }
+  }
+  for_each_output(y.desc, pool, [&](const Index& index, std::int64_t to) {
+    std::array<const ResizeTaps*, kMaxRank> taps{};
+    std::int64_t count = 1;
+    for (std::size_t d = 0; d < static_cast<std::size_t>(a.rank); ++d) {
+      taps[d] = &all[d][static_cast<std::size_t>(index[d])];
+      count *= std::ssize(taps[d]->weights);
+    }
+    double sum = 0;
+    for (std::int64_t tap = 0; tap < count; ++tap) {
+      double weight = 1;
+      std::int64_t from = 0;
+      std::int64_t rest = tap;
+      for (std::size_t d = 0; d < static_cast<std::size_t>(a.rank); ++d) {
+        const std::int64_t which = rest % std::ssize(taps[d]->weights);
+        rest /= std::ssize(taps[d]->weights);
+        weight *= taps[d]->weights[static_cast<std::size_t>(which)];
+        from += (taps[d]->first + which) * strides[d];
+      }
+      if (weight != 0) sum += weight * input[from];
+    }
+    output[to] = static_cast<T>(sum);
+  });
+}
+
 void run_resize(const Resize& layer, std::span<const ConstTensorView> inputs,
                 std::span<const TensorView> outputs, const RunContext& context) {
   const ResizeAttributes& a = layer.attributes();
   if (a.mode == ResizeMode::nearest) {
     nearest(a, inputs[0], outputs[0], context.pool);
+  } else if (is_filtered(a) && inputs[0].desc.dtype == DType::f64) {
+    filtered<double>(a, inputs[0], outputs[0], context.pool);
+  } else if (is_filtered(a)) {
+    filtered<float>(a, inputs[0], outputs[0], context.pool);
   } else if (inputs[0].desc.dtype == DType::f64) {
     linear<double>(a, inputs[0], outputs[0], context.pool);
   } else {

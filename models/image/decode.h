@@ -10,11 +10,11 @@
 //   - Colour profiles and gamma chunks are ignored.
 //   - Pixels stay as they are stored; Image::exif_orientation says how upright() (orientation.h) would turn them.
 //   - The format is told by content, never by the file's name.
-// Refused as damaged: a file that ends before its end marker (JPEG EOI, PNG IEND, the last BMP row, what a WebP says
-// of its size), and a
-// critical PNG chunk whose checksum is wrong. Corrupt data within the scans of a JPEG is decoded as far as it
-// goes, as Pillow does: nothing in the format tells it. Bytes after the end marker are ignored: cameras and
-// editors append their own.
+// Refused as damaged: a file that ends before its last pixel or, in JPEG and WebP, before its end (JPEG EOI, what a
+// WebP says of its size), and a PNG header or palette whose checksum is wrong. A PNG is whole once its pixels are,
+// and rows that its compressed data lacks are black; stb_image refuses both. Corrupt data within the scans of a JPEG
+// is decoded as far as it goes, as Pillow does: nothing in the format tells it. Bytes after the end marker are
+// ignored: cameras and editors append their own.
 #pragma once
 
 #include <filesystem>
@@ -29,11 +29,11 @@ namespace pipit::internal {
 struct DecodeLimits {
   int max_side = kMaxImageSide;
   std::int64_t max_pixels = kMaxImagePixels;
-  /// Compressed bytes. 256 MiB hold every uncompressed image within max_pixels at up to 32 bits per pixel.
-  std::uint64_t max_file_bytes = std::uint64_t{256} << 20;
+  /// Compressed bytes. 768 MiB hold every uncompressed image within max_pixels at up to 32 bits per pixel.
+  std::uint64_t max_file_bytes = std::uint64_t{768} << 20;
   /// Bytes that a decoder may hold at once beside the file and the pixels. A progressive JPEG without subsampling
   /// needs 6 per pixel; stb_image 12, and up to 14 for a 16-bit RGBA PNG of common size.
-  std::uint64_t max_decoder_bytes = std::uint64_t{1} << 30;
+  std::uint64_t max_decoder_bytes = std::uint64_t{5} << 28;
 };
 
 /// What decodes each format in this build, with the version where there is one: "libjpeg-turbo 2.1.5", "stb_image".
@@ -46,7 +46,7 @@ ImageDecoders image_decoders();
 
 /// Reads an image file. Throws Error with the path and the reason: missing, a directory, not a regular file,
 /// empty, above a limit, truncated, damaged. Throws UnsupportedError for another image format or for a
-/// variant that is not supported (arithmetic or lossless JPEG, run-length BMP).
+/// variant that is not supported (arithmetic or lossless JPEG).
 Image decode_image(const std::filesystem::path& path, const DecodeLimits& limits = {});
 
 /// The same from the bytes of a file; `name` stands for the path in messages.

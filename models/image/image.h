@@ -14,11 +14,11 @@ struct Extent {
   friend bool operator==(const Extent&, const Extent&) = default;
 };
 
-/// Bounds on what an image may measure. They keep a hostile file or a mistyped size from taking the memory of
-/// the machine: 2^26 pixels are 192 MiB of RGB, well above any photograph a classifier is given, and 30,000
-/// per side keeps every index and every filter table in 32 bits.
-inline constexpr int kMaxImageSide = 30'000;
-inline constexpr std::int64_t kMaxImagePixels = std::int64_t{64} << 20;
+/// Bounds on what an image may measure. They keep a hostile file or a mistyped size from taking the memory of the
+/// machine: as many pixels as Pillow opens (512 MiB of RGB), and a side that keeps every index and every filter table
+/// in 32 bits.
+inline constexpr int kMaxImageSide = 65'535;
+inline constexpr std::int64_t kMaxImagePixels = 178'956'970;
 
 /// 8 bits per channel, red green blue interleaved, rows from top to bottom without padding:
 /// pixels[(y * width + x) * 3 + c].

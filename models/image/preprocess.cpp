@@ -183,9 +183,12 @@ Extent preprocessed_extent(const Preprocess& p, Extent image) {
 
 std::optional<ImageInput> image_input(const Shape& shape) {
   const auto counts_channels = [](std::int64_t extent) { return extent == 1 || extent == 3; };
-  if (shape.rank() != 4 || shape.elements() == 0) return std::nullopt;
-  if (counts_channels(shape[1])) return ImageInput{shape[1], shape[2], shape[3], Layout::row_major};
-  if (counts_channels(shape[3])) return ImageInput{shape[3], shape[1], shape[2], Layout::channels_last};
+  const int first = shape.rank() - 3;  // of the image's own dimensions
+  if (first < 0 || first > 1 || shape.elements() == 0) return std::nullopt;
+  const std::int64_t batch = first == 1 ? shape[0] : 1;
+  const std::int64_t a = shape[first], b = shape[first + 1], c = shape[first + 2];
+  if (counts_channels(a)) return ImageInput{a, b, c, Layout::row_major, batch};
+  if (counts_channels(c)) return ImageInput{c, a, b, Layout::channels_last, batch};
   return std::nullopt;
 }
 
@@ -217,6 +220,19 @@ void preprocess_gray(const Image& image, const Preprocess& p, std::span<float> o
   const Image ready = resized_luma(image, p);
   check_output(ready, 1, out.size());
   write_channel(ready, 0, channel_table(p, 0), out.data(), 1);
+}
+
+void preprocess_to_bytes(const Image& image, const Preprocess& p, const ImageInput& place,
+                         std::span<std::uint8_t> out) {
+  std::vector<float> floats(out.size());
+  if (place.channels == 1) {
+    preprocess_gray(image, p, floats);
+  } else {
+    preprocess(image, p, floats, place.layout);
+  }
+  std::ranges::transform(floats, out.begin(), [](float value) {
+    return static_cast<std::uint8_t>(std::lround(std::clamp(value, 0.0F, 255.0F)));
+  });
 }
 
 void resize_to_bytes(const Image& image, const Preprocess& p, std::int64_t channels,

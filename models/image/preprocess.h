@@ -77,17 +77,19 @@ Preprocess fit_to_input(Preprocess preprocess, int height, int width);
 /// The size that `preprocess` gives an image of this size.
 Extent preprocessed_extent(const Preprocess& preprocess, Extent image);
 
-/// How a model's input of four dimensions holds images.
+/// How a model's input holds images.
 struct ImageInput {
   std::int64_t channels = 3;  ///< 3, or 1 for luma
   std::int64_t height = 0;
   std::int64_t width = 0;
   Layout layout = Layout::row_major;  ///< [N, C, H, W], or channels_last: [N, H, W, C]
+  std::int64_t batch = 1;             ///< N; 1 where there is no such dimension
 };
 
-/// Which dimension is the channels: dimension 1 where it is 1 or 3, as PyTorch exports; else dimension 3 where that is
-/// 1 or 3, as TensorFlow exports. A shape that could be either ([N, 3, H, 3]) is therefore [N, C, H, W], ONNX's own
-/// order: the image would be 3 pixels wide or 3 high. Empty for all other shapes.
+/// Which dimension is the channels: dimension 1 where it is 1 or 3, as PyTorch exports; else dimension 3 where that
+/// is 1 or 3, as TensorFlow exports. A shape that could be either ([N, 3, H, 3]) is therefore [N, C, H, W], ONNX's
+/// own order: the image would be 3 pixels wide or 3 high. Three dimensions are the last three of these, one image.
+/// Empty for all other shapes.
 std::optional<ImageInput> image_input(const Shape& shape);
 
 /// Writes the image as floats, H x W = preprocessed_extent: 3 x H x W (row_major), or H x W x 3 (channels_last). Throws
@@ -103,6 +105,11 @@ void preprocess_gray(const Image& image, const Preprocess& preprocess, std::span
 /// green, blue whatever `bgr` says, or with one channel H x W of luma.
 void resize_to_bytes(const Image& image, const Preprocess& preprocess, std::int64_t channels,
                      std::span<std::uint8_t> out);
+
+/// The floats of preprocess() or preprocess_gray(), rounded to bytes and cut at 0 and 255: for models that take bytes
+/// and normalize them inside.
+void preprocess_to_bytes(const Image& image, const Preprocess& preprocess, const ImageInput& place,
+                         std::span<std::uint8_t> out);
 
 /// What preprocess() and preprocess_gray() make of a byte of each channel of the output: `channels` x 256.
 std::vector<float> normalization_table(const Preprocess& preprocess, std::int64_t channels);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -15,6 +16,7 @@
 #include <string>
 
 #include "engine/base/error.h"
+#include "models/onnx/other_formats.h"
 
 namespace pipit::internal::onnx {
 
@@ -158,7 +160,15 @@ ParsedModel parse(io::ZeroCopyInputStream& stream, std::uint64_t size, Read read
   in.PushLimit(static_cast<int>(size));
   ParsedModel model;
   std::vector<std::optional<Range>> ranges;
-  if (!split_model(in, model.proto, ranges)) fail("not an ONNX model, or cut short");
+  const bool whole = split_model(in, model.proto, ranges);
+  if (!whole || !model.proto.has_graph()) {
+    // No model is refused for how it begins: only what could not be read is asked what else it is.
+    std::vector<std::byte> head(std::min<std::uint64_t>(size, kFormatBytes));
+    read(0, head);
+    const std::string other = other_format(head, size);
+    if (!other.empty()) fail("not an ONNX model, but {}", other);
+    if (!whole) fail("not an ONNX model, or cut short");
+  }
   for (const std::optional<Range>& range : ranges) {
     model.raw.emplace_back();
     if (!range) continue;
@@ -201,6 +211,7 @@ class File {
 ParsedModel parse_model(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) fail("{}", error ? error.message() : "there is no such file");
+  if (std::filesystem::is_directory(path, error)) fail("is a folder; give the .onnx file in it");
   if (!std::filesystem::is_regular_file(path, error)) fail("is not a regular file");
   const auto file = std::make_shared<const File>(path);
   struct stat status {};

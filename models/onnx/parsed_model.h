@@ -27,7 +27,7 @@ struct ParsedModel {
   std::vector<std::optional<RawData>> raw;  ///< one per initializer of the graph
 };
 
-/// Throws Error where the bytes are no model, or cut short.
+/// Throws Error where the bytes are no model, or cut short; what they are instead is said where it is known.
 ParsedModel parse_model(const std::filesystem::path& file);
 /// The bytes must outlive the result.
 ParsedModel parse_model(std::span<const std::byte> bytes);

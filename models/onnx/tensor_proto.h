@@ -3,15 +3,32 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "engine/graph/tensor.h"
 #include "models/onnx/parsed_model.h"
 
 namespace pipit::internal::onnx {
 
-/// The element type of an ONNX data type number: f32 for float16 and bfloat16, whose every number it has. Throws
-/// UnsupportedError naming the type otherwise.
+/// Integers that pipit has no type for and that lie in a wider one: 16 bits in i32, 4 and 2 bits in i8 or u8.
+struct NarrowInteger {
+  std::string_view name;
+  int bits;
+  std::int64_t low, high;
+  DType container;
+};
+/// nullopt for every other data type.
+std::optional<NarrowInteger> narrow_integer(std::int32_t data_type);
+
+/// The element type of tensors, inputs and outputs of an ONNX data type number: f32 for float16 and bfloat16, whose
+/// every number it has; the container of a narrow integer.
+DType container_of(std::int32_t data_type);
+
+/// container_of() for results of operators, which compute in a type: no narrow integers. Throws UnsupportedError naming
+/// the type otherwise.
 DType dtype_from_onnx(std::int32_t data_type);
 /// True for float16 and bfloat16.
 bool is_widened(std::int32_t data_type);
@@ -22,7 +39,7 @@ Shape shape_from_onnx(std::span<const std::int64_t> dims);
 
 /// Where tensors with external data find it, and how much they may still read.
 struct ExternalData {
-  std::filesystem::path folder;  ///< empty: no external data is allowed
+  std::vector<std::filesystem::path> folders;  ///< as resolve_external() takes them
   /// Many tensors may point at the same bytes of a file, so its size alone does not bound the memory.
   std::size_t budget = std::size_t{8} << 30;
 };

@@ -61,6 +61,7 @@ OnnxOptions onnx_options(const LoadOptions& options) {
   onnx.batch = options.batch;
   onnx.dims = options.dimensions;
   onnx.shapes = options.shapes;
+  onnx.values = options.values;
   return onnx;
 }
 

@@ -15,7 +15,7 @@ std::string_view source_name(Preparation::Source source) {
 std::string source_text(const Preparation& p) {
   using enum Preparation::Source;
   std::string text(source_name(p.source));
-  if (p.source == stored) text += " in the model";
+  if (p.source == stored) text += " in " + (p.from.empty() ? "the model" : p.from);
   if (p.source == guessed) text += ": " + p.preset + " at the input's size";
   if (p.source == given && !p.preset.empty()) text += ": " + p.preset;
   if (!p.given.empty()) text += fmt::format(", with {} given", fmt::join(p.given, ", "));
@@ -42,14 +42,23 @@ std::string describe(const Preprocess& p) {
 
 Preparation prepare_for(const Model& model, const PreprocessOptions& options) {
   const Graph& graph = model.graph;
-  if (graph.inputs().size() != 1)
-    fail("{}: {} inputs, expected one image", model.name, graph.inputs().size());
+  if (graph.inputs().size() != 1) {
+    std::vector<std::string> names;
+    for (const ValueId id : graph.inputs())
+      names.push_back(fmt::format("'{}' {}", graph.value(id).name, graph.value(id).desc.str()));
+    fail(
+        "{}: {} inputs, expected one image: {}; --value NAME=NUMBER or --input NAME=FILE.npy fixes what "
+        "another "
+        "one is",
+        model.name, graph.inputs().size(), fmt::join(names, ", "));
+  }
   const Value& input = graph.value(graph.inputs()[0]);
   const Shape& shape = input.desc.shape;
   const std::optional<ImageInput> image = image_input(shape);
-  if (!image || input.desc.dtype != DType::f32) {
-    fail("{}: input '{}' is {}, expected images in f32: Nx3xHxW, Nx1xHxW, NxHxWx3 or NxHxWx1", model.name,
-         input.name, input.desc.str());
+  const bool bytes = input.desc.dtype == DType::u8;
+  if (!image || (input.desc.dtype != DType::f32 && !bytes)) {
+    fail("{}: input '{}' is {}, expected images in f32 or u8: Nx3xHxW, Nx1xHxW, NxHxWx3 or NxHxWx1",
+         model.name, input.name, input.desc.str());
   }
   if (image->height > kMaxPreprocessSide || image->width > kMaxPreprocessSide) {
     fail("{}: input '{}' is {}: images of more than {} pixels a side are not prepared", model.name,
@@ -64,6 +73,17 @@ Preparation prepare_for(const Model& model, const PreprocessOptions& options) {
   const bool stored = options.preset.empty() && model.preprocess;
   result.preset = stored ? "" : options.preset.empty() ? "torchvision" : options.preset;
   Preprocess p = stored ? *model.preprocess : fit_to_input(preprocess_preset(result.preset), height, width);
+  // What lies beside a model was not written for this size of its input.
+  if (stored && !model.preprocess_from.empty()) {
+    p = fit_to_input(p, height, width);
+    result.from = model.preprocess_from;
+  }
+  // What takes bytes normalizes them itself, unless it is said to be otherwise.
+  if (bytes && !stored && options.preset.empty()) {
+    p.scale = 1;
+    p.mean = {0, 0, 0};
+    p.std = {1, 1, 1};
+  }
   if (options.resize) {
     p.resize = *options.resize;
     p.resize_width = 0;
@@ -122,6 +142,9 @@ Labels labels_for(const Model& model, const std::filesystem::path& file, const C
   const std::int64_t classes = output.classes;
   if (output.yes_or_no() && found.size() == 1) found.insert(found.begin(), "not " + found[0]);
   if (output.yes_or_no() && found.empty()) found = {"no", "yes"};
+  // Those beside a model may be another's.
+  if (file.empty() && !model.labels_from.empty() && static_cast<std::int64_t>(found.size()) != classes)
+    return {};
   // One label too many is most often a background class as the first label: every name would be off by one.
   if (!found.empty() && static_cast<std::int64_t>(found.size()) != classes) {
     if (file.empty())

@@ -13,12 +13,13 @@ namespace pipit::internal::detail {
 
 struct Preparation {
   enum class Source {
-    stored,   ///< in the model's metadata
+    stored,   ///< in the model's metadata, or in a file beside it
     given,    ///< by a preset, or by resize, interpolation, mean and std together
     guessed,  ///< torchvision's at the input's size
   };
   Preprocess preprocess;
   Source source = Source::guessed;
+  std::string from;                ///< Model::preprocess_from, of what is stored
   std::string preset;              ///< what it began with; empty when stored
   std::vector<std::string> given;  ///< keys of the JSON form that options have set
 };

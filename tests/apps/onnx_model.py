@@ -2,7 +2,7 @@
 
 import struct
 
-FLOAT, INT64, FLOAT16 = 1, 7, 10
+FLOAT, UINT8, INT64, BOOL, FLOAT16 = 1, 2, 7, 9, 10
 
 
 def varint(value):
@@ -27,10 +27,10 @@ def tensor(name, dtype, shape, data):
     return b"".join(field(1, extent) for extent in shape) + field(2, dtype) + field(8, name) + field(9, data)
 
 
-def value(name, shape):
-    """A float graph input; strings in its shape are symbolic extents."""
+def value(name, shape, dtype=FLOAT):
+    """A graph input; strings in its shape are symbolic extents."""
     dims = b"".join(field(1, field(2 if isinstance(extent, str) else 1, extent)) for extent in shape)
-    return field(1, name) + field(2, field(1, field(1, FLOAT) + field(2, dims)))
+    return field(1, name) + field(2, field(1, field(1, dtype) + field(2, dims)))
 
 
 def node(op, inputs, output, name="", **attributes):

@@ -195,7 +195,7 @@ class Profile(CommandTest):
             path = self.write(name, npy(shape, values))
             self.assertEqual(self.json("profile", model, "--runs", "1", "--input", path)["input"], str(path))
         for content, words in ((npy((5,), one[:5]), ("2x3x2x2", "5")), (npy((2, 3, 2, 2), one), ("bytes",)),
-                               (npy((12,), one, "<f8"), ("<f8", "float32")),
+                               (npy((12,), one, ">f4"), (">f4", "float32")),
                                (npy((3, 2, 2), one, fortran=True), ("ascontiguousarray",)),
                                (npy((3, 2, 2), one)[:40], ("header",)), (npy((3, 2, 2), one)[:9], ("numpy.save",)),
                                (npy((-3, 2, 2), one), ("-3",)), (npy(("a", 2), one), ("extent",)),

@@ -52,10 +52,10 @@ class Verify(CommandTest):
         self.assertRegex(test["note"], "input_1.pb: its tensor is named 'x' as that of input_0.pb")
 
     def test_unsupported(self):
-        self.copy("test_lstm_defaults")
+        self.copy("test_nonmaxsuppression_limit_output_size")
         result = self.json("verify", "tests", code=UNSUPPORTED)
         self.assertEqual((result["passed"], result["unsupported"]), (0, 1))
-        self.assertIn("LSTM", result["tests"][0]["note"])
+        self.assertIn("NonMaxSuppression", result["tests"][0]["note"])
         self.copy("test_relu")
         self.assertEqual(self.json("verify", "tests")["passed"], 1)
 

@@ -35,6 +35,21 @@ TEST(LabelsText, JsonListsAndMaps) {
   EXPECT_THAT(labels_from_text(R"({"1": "dog", "0": "cat"})"), ElementsAre("cat", "dog"));
 }
 
+TEST(LabelsText, MapsAsOthersWriteThem) {
+  // Keras' imagenet_class_index.json, ImageFolder.class_to_idx, and configurations that hold a map.
+  EXPECT_THAT(labels_from_text(R"({"0": ["n01440764", "tench"], "1": ["n01443537", "goldfish"]})"),
+              ElementsAre("n01440764 tench", "n01443537 goldfish"));
+  EXPECT_THAT(labels_from_text(R"({"dog": 1, "cat": 0})"), ElementsAre("cat", "dog"));
+  EXPECT_THAT(labels_from_text(R"({"a": [{"b": 1}], "id2label": {"0": "cat", "1": "dog"}})"),
+              ElementsAre("cat", "dog"));
+  EXPECT_THAT(labels_from_text(R"({"label2id": {"dog": 1, "cat": 0}})"), ElementsAre("cat", "dog"));
+  EXPECT_THAT(labels_from_text(R"({"label_names": ["cat", "dog"]})"), ElementsAre("cat", "dog"));
+  EXPECT_THAT(text_error(R"({"cat": 0, "dog": 2})"), HasSubstr("the class of 'dog' is 2"));
+  EXPECT_THAT(text_error(R"({"cat": 0, "dog": 0})"), HasSubstr("'cat' and 'dog' are both class 0"));
+  EXPECT_THAT(text_error(R"({"cat": 0.5})"), HasSubstr("the class of 'cat' is 0.5"));
+  EXPECT_THAT(text_error(R"({"cat": -1})"), HasSubstr("the class of 'cat' is -1"));
+}
+
 TEST(LabelsText, BadContentIsAnErrorWithTheName) {
   for (const std::string_view text :
        {"", "\n \n", "[]", "{}", "[1]", "[[\"a\"]]", "{\"0\":{}}", "[\"a\"", "{\"a\":\"b\"}"}) {
@@ -63,7 +78,7 @@ TEST(LabelsText, ReadingTakesLinearTime) {
   test::expect_linear_time(500, text("{", true, "}"), read);
   std::string structures = "[{}";  // refused at the first
   for (int i = 0; i < 1'000'000; ++i) structures += ",{}";
-  EXPECT_THAT(text_error(structures + "]"), HasSubstr("nested"));
+  EXPECT_THAT(text_error(structures + "]"), HasSubstr("label 0 is of type object"));
 }
 
 TEST(LabelsText, RoundTripsThroughTheMetadataForm) {

@@ -199,6 +199,17 @@ void unary_span(const UnaryAttributes& attributes, const float* x, float* y, con
       return simd<map_angles>(x, y, span, 0);
     case UnaryKind::cos:
       return simd<map_angles>(x, y, span, 1);
+    case UnaryKind::tan:
+    case UnaryKind::asin:
+    case UnaryKind::acos:
+    case UnaryKind::atan:
+    case UnaryKind::sinh:
+    case UnaryKind::cosh:
+    case UnaryKind::asinh:
+    case UnaryKind::acosh:
+    case UnaryKind::atanh:
+    case UnaryKind::shrink:
+      return map(x, y, span, [&](float v) { return static_cast<float>(unary_value(attributes, v)); });
     case UnaryKind::pow:
       return power_span(x, static_cast<float>(attributes.alpha), y, span);
     default:

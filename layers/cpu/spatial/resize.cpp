@@ -21,6 +21,7 @@ Refusal refuse_resize(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_f32(spec)) return reason;
   if (layer_as<Resize>(spec.layer).attributes().mode != ResizeMode::linear)
     return "only linear mixes are computed";
+  if (is_filtered(layer_as<Resize>(spec.layer).attributes())) return "more than two neighbours are mixed";
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
   if (!(is_channels_last(x) && is_channels_last(y)) && !(is_row_major(x) && is_row_major(y))) {

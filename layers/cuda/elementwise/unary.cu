@@ -99,6 +99,26 @@ struct FloatFunction {
         return sin(x);
       case UnaryKind::cos:
         return cos(x);
+      case UnaryKind::tan:
+        return tan(x);
+      case UnaryKind::asin:
+        return asin(x);
+      case UnaryKind::acos:
+        return acos(x);
+      case UnaryKind::atan:
+        return atan(x);
+      case UnaryKind::sinh:
+        return sinh(x);
+      case UnaryKind::cosh:
+        return cosh(x);
+      case UnaryKind::asinh:
+        return asinh(x);
+      case UnaryKind::acosh:
+        return acosh(x);
+      case UnaryKind::atanh:
+        return atanh(x);
+      case UnaryKind::shrink:
+        return x < -alpha ? x + beta : x > alpha ? x - beta : x != x ? x : 0;
       case UnaryKind::pow:
         return pow(x, alpha);
       case UnaryKind::logical_not:

@@ -136,6 +136,8 @@ class ResizeKernel final : public Kernel {
 
 Refusal refuse_resize(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_indexable(spec)) return reason;
+  if (is_filtered(layer_as<Resize>(spec.layer).attributes()))
+    return "cubic and antialiased resizing has no GPU kernel";
   if (layer_as<Resize>(spec.layer).attributes().mode == ResizeMode::linear) {
     return refuse_unless_float_or_half(spec);
   }

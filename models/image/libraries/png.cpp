@@ -1,5 +1,6 @@
 // PNG by libpng: no gamma, no compositing, alpha left out, as Pillow's convert('RGB').
 #include <png.h>
+#include <zlib.h>
 
 #include <array>
 #include <cstdio>
@@ -13,6 +14,8 @@ namespace pipit::internal::detail {
 namespace {
 
 constexpr std::size_t kMaxBehindPixels = 1 << 16;
+constexpr std::size_t kSignatureBytes = 8;
+constexpr std::size_t kChunkOverhead = 12;  // length, type, checksum
 
 class Png {
  public:
@@ -28,17 +31,59 @@ class Png {
     check_dimensions(source_, width, height, kPngPixelsPerByte, limits_);
     Image image = make_image({int(height), int(width)}, source_.name.c_str());
     step([&] { read_rows(image); });
+    if (grey16_) clip_grey(image);
     return image;
   }
 
  private:
   template <typename Steps>
   void step(const Steps& steps) {
-    if (guarded(out_, steps)) return;
+    if (guarded(out_, steps) || has_all_pixels()) return;
     if (truncated_) {
       fail("{}: truncated PNG: its {} bytes end without the IEND chunk", source_.name, source_.bytes.size());
     }
     fail("{}: damaged PNG: {}", source_.name, message_.data());
+  }
+
+  // Whether what failed comes after the pixels: then the image is whole. Where the compressed data ends early, as
+  // that of a writer that was stopped, rows that are missing stay black. Both as in Pillow.
+  bool has_all_pixels() const {
+    if (lacks_rows_) return is_stream_whole();
+    return in_last_row_ && png_get_current_row_number(png_) >= png_get_image_height(png_, info_);
+  }
+
+  // Whether the data of all IDAT chunks is one whole stream, which libpng does not tell.
+  bool is_stream_whole() const {
+    z_stream stream{};
+    if (inflateInit(&stream) != Z_OK) return false;
+    std::array<Bytef, 1 << 14> ignored;
+    int state = Z_OK;
+    const auto bytes = source_.bytes;
+    for (std::size_t at = kSignatureBytes; state == Z_OK && at + kChunkOverhead <= bytes.size();) {
+      const std::size_t length = png_get_uint_32(bytes.data() + at);
+      if (length > bytes.size() - at - kChunkOverhead) break;
+      if (std::memcmp(bytes.data() + at + 4, "IDAT", 4) == 0) {
+        stream.next_in = const_cast<Bytef*>(bytes.data() + at + 8);
+        stream.avail_in = static_cast<uInt>(length);
+        while (state == Z_OK && stream.avail_in > 0) {
+          stream.next_out = ignored.data();
+          stream.avail_out = static_cast<uInt>(ignored.size());
+          state = inflate(&stream, Z_NO_FLUSH);
+        }
+      }
+      at += length + kChunkOverhead;
+    }
+    inflateEnd(&stream);
+    return state == Z_STREAM_END;
+  }
+
+  // Grey of 16 bits, in place, from the right: what is written lies after what is still to be read.
+  static void clip_grey(Image& image) {
+    for (int y = 0; y < image.height; ++y) {
+      std::uint8_t* row = image.row(y);
+      for (std::ptrdiff_t x = image.width - 1; x >= 0; --x)
+        std::memset(row + x * 3, clipped_grey(row[x * 2], row[x * 2 + 1]), 3);
+    }
   }
 
   // ---- what an error jumps out of: nothing with a destructor ----
@@ -65,6 +110,8 @@ class Png {
   }
 
   void read_rows(Image& image) {
+    // As Pillow, which reads compressed data whatever its checksums say.
+    png_set_crc_action(png_, PNG_CRC_QUIET_USE, PNG_CRC_QUIET_USE);
     const bool grey16 =
         png_get_color_type(png_, info_) == PNG_COLOR_TYPE_GRAY && png_get_bit_depth(png_, info_) == 16;
     if (!grey16) {
@@ -74,6 +121,7 @@ class Png {
       png_set_strip_alpha(png_);
       png_set_gray_to_rgb(png_);
     }
+    grey16_ = grey16;
     const int passes = png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
     if (png_get_rowbytes(png_, info_) != std::size_t(image.width) * (grey16 ? 2 : 3))
@@ -82,23 +130,19 @@ class Png {
       for (int y = 0; y < image.height; ++y) {
         // With the last row libpng reads the compressed data to its end, and a byte of that can stand for a thousand.
         const bool last = pass == passes - 1 && y == image.height - 1;
+        in_last_row_ = last;
         if (last) allowed_ = kMaxBehindPixels + 2 * png_get_rowbytes(png_, info_);
         png_read_row(png_, image.row(y), nullptr);
       }
     }
     allowed_ = SIZE_MAX;
     png_read_end(png_, nullptr);
-    if (!grey16) return;
-    // In place, from the right: what is written lies after what is still to be read.
-    for (int y = 0; y < image.height; ++y) {
-      std::uint8_t* row = image.row(y);
-      for (std::ptrdiff_t x = image.width - 1; x >= 0; --x)
-        std::memset(row + x * 3, clipped_grey(row[x * 2], row[x * 2 + 1]), 3);
-    }
   }
 
   [[noreturn]] static void on_error(png_structp png, png_const_charp message) {
-    static_cast<Png*>(png_get_error_ptr(png))->stop(message);
+    Png& self = *static_cast<Png*>(png_get_error_ptr(png));
+    self.lacks_rows_ = std::strcmp(message, "Not enough image data") == 0;
+    self.stop(message);
   }
 
   [[noreturn]] void stop(const char* message) {
@@ -114,6 +158,9 @@ class Png {
   std::size_t allowed_ = SIZE_MAX;  // bytes that may still be read
   std::jmp_buf out_;
   bool truncated_ = false;
+  bool grey16_ = false;
+  bool in_last_row_ = false;
+  bool lacks_rows_ = false;  // the compressed data ends before the rows do: by itself, or cut
   std::array<char, 200> message_{};
 };
 

@@ -81,6 +81,17 @@ std::optional<std::vector<float>> AttributeReader::numbers(std::string_view name
   return std::vector<float>(attribute->floats().begin(), attribute->floats().end());
 }
 
+std::optional<std::vector<std::string>> AttributeReader::texts(std::string_view name) {
+  const auto* attribute = find(name, kStrings);
+  if (attribute == nullptr) return std::nullopt;
+  return std::vector<std::string>(attribute->strings().begin(), attribute->strings().end());
+}
+
+const onnx_pb::GraphProto* AttributeReader::graph(std::string_view name) {
+  const auto* attribute = find(name, kGraph);
+  return attribute == nullptr ? nullptr : &attribute->g();
+}
+
 const onnx_pb::TensorProto* AttributeReader::tensor(std::string_view name) {
   const auto* attribute = find(name, kTensor);
   return attribute == nullptr ? nullptr : &attribute->t();

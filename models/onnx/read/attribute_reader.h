@@ -30,8 +30,11 @@ class AttributeReader {
   std::string text(std::string_view name, std::string_view fallback);
   std::optional<std::vector<std::int64_t>> integers(std::string_view name);
   std::optional<std::vector<float>> numbers(std::string_view name);
+  std::optional<std::vector<std::string>> texts(std::string_view name);
   /// Null when absent.
   const onnx_pb::TensorProto* tensor(std::string_view name);
+  /// Null when absent.
+  const onnx_pb::GraphProto* graph(std::string_view name);
   /// Marks attributes that do not change the result of inference as read.
   void ignore(std::initializer_list<std::string_view> names);
 

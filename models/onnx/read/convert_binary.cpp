@@ -1,7 +1,11 @@
 // Element-wise functions of several tensors with broadcasting.
 #include "layers/ops/binary.h"
 #include "layers/ops/unary.h"
+
+#include <limits>
+
 #include "models/onnx/read/operators.h"
+#include "models/onnx/read/steps.h"
 
 namespace pipit::internal::onnx {
 
@@ -74,6 +78,29 @@ std::vector<ValueId> convert_where(NodeContext& node) {
   return {node.emit<Where>({node.input(0), node.input(1), node.input(2)})};
 }
 
+// What is not equal to itself.
+std::vector<ValueId> convert_is_nan(NodeContext& node) {
+  Steps steps(node);
+  const ValueId same = steps.binary(BinaryKind::equal, node.input(0), node.input(0));
+  return {node.emit<Unary>({same}, UnaryAttributes{UnaryKind::logical_not})};
+}
+
+std::vector<ValueId> convert_is_inf(NodeContext& node) {
+  Steps steps(node);
+  const bool negative = node.attributes().flag("detect_negative", true);
+  const bool positive = node.attributes().flag("detect_positive", true);
+  const ValueId x = node.input(0);
+  const auto equals = [&](double value) {
+    return steps.binary(BinaryKind::equal, x, steps.number(steps.dtype(x), value));
+  };
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  if (negative && positive) {
+    return {node.emit<Binary>({equals(kInf), equals(-kInf)}, BinaryAttributes{BinaryKind::logical_or})};
+  }
+  if (negative || positive) return {equals(positive ? kInf : -kInf)};
+  return {steps.binary(BinaryKind::logical_and, equals(kInf), equals(-kInf))};
+}
+
 constexpr Operator kBinaryOperators[] = {
     {"Add", 6, kLastOpset, 2, 2, convert_binary<BinaryKind::add>},
     {"And", 1, kLastOpset, 2, 2, convert_binary<BinaryKind::logical_and>},
@@ -81,6 +108,8 @@ constexpr Operator kBinaryOperators[] = {
     {"Equal", 1, kLastOpset, 2, 2, convert_binary<BinaryKind::equal>},
     {"Greater", 1, kLastOpset, 2, 2, convert_binary<BinaryKind::greater>},
     {"GreaterOrEqual", 12, kLastOpset, 2, 2, convert_binary<BinaryKind::greater_equal>},
+    {"IsInf", 10, kLastOpset, 1, 1, convert_is_inf},
+    {"IsNaN", 9, kLastOpset, 1, 1, convert_is_nan},
     {"Less", 1, kLastOpset, 2, 2, convert_binary<BinaryKind::less>},
     {"LessOrEqual", 12, kLastOpset, 2, 2, convert_binary<BinaryKind::less_equal>},
     {"Max", 6, kLastOpset, 1, kVariadic, convert_variadic<BinaryKind::max>},

@@ -5,6 +5,7 @@
 #include "layers/ops/reshaping.h"
 #include "layers/ops/softmax.h"
 #include "models/onnx/read/operators.h"
+#include "models/onnx/read/steps.h"
 
 namespace pipit::internal::onnx {
 
@@ -51,6 +52,44 @@ std::vector<ValueId> convert_layer_norm(NodeContext& node) {
   std::vector<ValueId> inputs = {node.input(0), node.input(1)};
   if (node.has_input(2)) inputs.push_back(node.input(2));
   return node.emit_all(std::make_shared<LayerNorm>(attributes), std::move(inputs));
+}
+
+// x / sqrt(mean of squares + epsilon) * scale
+std::vector<ValueId> convert_rms_norm(NodeContext& node) {
+  check_stash_type(node);
+  Steps steps(node);
+  const ValueId x = node.input(0);
+  const int axis =
+      normalize_axis(node.attributes().integer("axis", -1), node.input_shape(0).rank(), "RMSNormalization");
+  return {node.emit<Binary>(
+      {root_mean_square_normalized(steps, x, axis, node.attributes().number("epsilon", 1e-5F)),
+       node.input(1)},
+      BinaryAttributes{BinaryKind::mul})};
+}
+
+// x / norm along an axis, 0 where the norm is.
+std::vector<ValueId> convert_lp_norm(NodeContext& node) {
+  Steps steps(node);
+  const std::int64_t p = node.attributes().integer("p", 2);
+  if (p != 1 && p != 2) fail("attribute 'p' is {}, expected 1 or 2", p);
+  const std::int64_t axis = node.attributes().integer("axis", -1);
+  const ValueId norm = steps.reduce(p == 1 ? ReduceKind::l1 : ReduceKind::l2, node.input(0), {axis});
+  const ValueId zero = steps.binary(BinaryKind::equal, norm, steps.number(steps.dtype(norm), 0));
+  const ValueId divisor = steps.where(zero, steps.number(steps.dtype(norm), 1), norm);
+  return {node.emit<Binary>({node.input(0), divisor}, BinaryAttributes{BinaryKind::div})};
+}
+
+// (x - mean) / (standard deviation + 1e-9)
+std::vector<ValueId> convert_mean_variance_norm(NodeContext& node) {
+  Steps steps(node);
+  const auto axes = node.attributes().integers("axes").value_or(std::vector<std::int64_t>{0, 2, 3});
+  const ValueId x = node.input(0);
+  const ValueId centred = steps.binary(BinaryKind::sub, x, steps.reduce(ReduceKind::mean, x, axes));
+  const ValueId variance =
+      steps.reduce(ReduceKind::mean, steps.binary(BinaryKind::mul, centred, centred), axes);
+  const ValueId deviation = steps.binary(BinaryKind::add, steps.unary(variance, {UnaryKind::sqrt}),
+                                         steps.number(steps.dtype(x), 1e-9));
+  return {node.emit<Binary>({centred, deviation}, BinaryAttributes{BinaryKind::div})};
 }
 
 std::vector<ValueId> convert_instance_norm(NodeContext& node) {
@@ -126,7 +165,10 @@ constexpr Operator kNormalizationOperators[] = {
     {"InstanceNormalization", 6, kLastOpset, 3, 3, convert_instance_norm},
     {"LRN", 1, kLastOpset, 1, 1, convert_lrn},
     {"LayerNormalization", 17, kLastOpset, 2, 3, convert_layer_norm},
+    {"LpNormalization", 1, kLastOpset, 1, 1, convert_lp_norm},
     {"LogSoftmax", 1, kLastOpset, 1, 1, convert_softmax<true>},
+    {"MeanVarianceNormalization", 9, kLastOpset, 1, 1, convert_mean_variance_norm},
+    {"RMSNormalization", 23, kLastOpset, 2, 2, convert_rms_norm},
     {"Softmax", 1, kLastOpset, 1, 1, convert_softmax<false>},
 };
 

@@ -1,6 +1,11 @@
 // QuantizeLinear and DequantizeLinear.
+#include <array>
+#include <limits>
+
 #include "layers/ops/binary.h"
 #include "layers/ops/cast.h"
+#include "layers/ops/reshaping.h"
+#include "layers/ops/slicing.h"
 #include "layers/ops/unary.h"
 #include "models/onnx/read/operators.h"
 #include "models/onnx/read/quantized_operand.h"
@@ -12,19 +17,39 @@ namespace {
 constexpr std::int64_t kUndefined = 0;  // TensorProto.DataType
 constexpr std::int64_t kFloat32 = 1;
 
-std::int64_t read_axis(NodeContext& node) {
-  if (node.attributes().integer("block_size", 0) != 0)
-    fail_unsupported("attribute 'block_size': blocked quantization");
-  return node.attributes().integer("axis", 1);
+// Along which dimension scales lie, and how many elements of it share one (0: as many as scales leave to each).
+struct Along {
+  std::int64_t axis;
+  std::int64_t block;
+};
+
+Along read_along(NodeContext& node) {
+  const std::int64_t axis = node.attributes().integer("axis", 1);
+  const std::int64_t block = node.attributes().integer("block_size", 0);
+  if (block < 0) fail("attribute 'block_size' is {}", block);
+  return {axis, block};
 }
 
-// Scale and zero point (inputs 1 and 2) are computed at run time: one each, and the text of the operators in layers.
+// Scale and zero point (inputs 1 and 2) are computed at run time.
 bool is_computed(NodeContext& node) {
-  const bool computed = node.known(1) == nullptr || (node.has_input(2) && node.known(2) == nullptr);
-  if (computed &&
-      (node.input_shape(1).elements() != 1 || (node.has_input(2) && node.input_shape(2).elements() != 1)))
-    fail_unsupported("scales of shape {} that are computed at run time", node.input_shape(1).str());
-  return computed;
+  return node.known(1) == nullptr || (node.has_input(2) && node.known(2) == nullptr);
+}
+
+// The integers of a type, in f32: what they saturate to and where they lie.
+struct Integers {
+  double low, high;
+  DType container;
+  std::int32_t narrow;  // NarrowInteger's data type; 0: none
+};
+
+Integers integers_for(DType type, std::int32_t narrow) {
+  if (const auto integer = narrow_integer(narrow))
+    return {static_cast<double>(integer->low), static_cast<double>(integer->high), integer->container,
+            narrow};
+  if (type != DType::i8 && type != DType::u8)
+    fail("the zero point is {}; expected u8 or i8", dtype_name(type));
+  const double low = type == DType::i8 ? -128 : 0;
+  return {low, low + 255, type, 0};
 }
 
 ValueId as_type(NodeContext& node, ValueId x, DType to, const char* part = nullptr) {
@@ -36,51 +61,117 @@ ValueId combine(NodeContext& node, BinaryKind kind, ValueId a, ValueId b, const 
   return node.emit(std::make_shared<Binary>(BinaryAttributes{kind}), {a, b}, part);
 }
 
-ValueId quantized_at_run_time(NodeContext& node, DType absent) {
-  const DType type = node.has_input(2) ? node.desc(node.input(2)).dtype : absent;
-  if (type != DType::i8 && type != DType::u8)
-    fail("the zero point is {}; expected u8 or i8", dtype_name(type));
-  const ValueId x = as_type(node, node.input(0), DType::f32, "x");
-  const ValueId steps = combine(node, BinaryKind::div, x, node.input(1), "steps");
-  ValueId y = node.emit(std::make_shared<Unary>(UnaryAttributes{UnaryKind::round}), {steps}, "rounded");
-  if (node.has_input(2))
-    y = combine(node, BinaryKind::add, y, as_type(node, node.input(2), DType::f32, "zero_point"), "shifted");
-  const double low = type == DType::i8 ? -128 : 0;
-  const UnaryAttributes saturate{UnaryKind::clip, low, low + 255};
-  return as_type(node, node.emit(std::make_shared<Unary>(saturate), {y}, "saturated"), type);
+ValueId in_shape(NodeContext& node, ValueId x, const Shape& shape, const char* part) {
+  if (node.desc(x).shape == shape) return x;
+  return node.emit(std::make_shared<Reshape>(ReshapeAttributes{shape}), {x}, part);
 }
 
-ValueId dequantized_at_run_time(NodeContext& node) {
-  ValueId x = as_type(node, node.input(0), DType::f32, "x");
+// Every entry of dimension `axis` `block` times, `extent` in all.
+ValueId repeated(NodeContext& node, ValueId x, int axis, std::int64_t block, std::int64_t extent) {
+  const Shape& shape = node.desc(x).shape;
+  const std::int64_t blocks = shape[axis];
+  if (block * blocks < extent || block * (blocks - 1) >= extent)
+    fail("{} blocks of {} for {} elements", blocks, block, extent);
+  std::int64_t outer = 1, inner = 1;
+  for (int d = 0; d < axis; ++d) outer *= shape[d];
+  for (int d = axis + 1; d < shape.rank(); ++d) inner *= shape[d];
+  x = in_shape(node, x, Shape{outer, blocks, 1, inner}, "blocks");
+  x = node.emit(std::make_shared<Expand>(ExpandAttributes{Shape{outer, blocks, block, inner}}), {x},
+                "repeated");
+  x = in_shape(node, x, Shape{outer, blocks * block, inner}, "elements");
+  if (blocks * block != extent)
+    x = node.emit(std::make_shared<Slice>(SliceAttributes{{0}, {extent}, {1}, {1}}), {x}, "cut");
+  return x;
+}
+
+// Scale or zero point (input `index`) in f32, of a shape that broadcasts to that of x.
+ValueId broadcastable(NodeContext& node, int index, Along along, const char* part) {
+  ValueId value = as_type(node, node.input(index), DType::f32, part);
+  const Shape x = node.input_shape(0);
+  const Shape shape = node.desc(value).shape;
+  if (shape.elements() == 1) return in_shape(node, value, Shape{}, part);
+  const std::int64_t rank = x.rank();
+  if (along.axis < -rank || along.axis >= rank) fail("axis {} of a tensor of shape {}", along.axis, x.str());
+  const int axis = static_cast<int>(along.axis < 0 ? along.axis + rank : along.axis);
+  std::array<std::int64_t, kMaxRank> dims{};
+  if (shape.rank() == 1 && along.block == 0) {
+    if (shape[0] != x[axis]) fail("{} scales for axis {} of {}", shape[0], axis, x.str());
+    dims.fill(1);
+    dims[static_cast<std::size_t>(axis)] = shape[0];
+    return in_shape(node, value, Shape(std::span(dims).first(static_cast<std::size_t>(rank))), part);
+  }
+  bool fits = shape.rank() == rank;
+  for (int d = 0; fits && d < rank; ++d) fits = d == axis || shape[d] == x[d];
+  if (!fits || shape[axis] < 1)
+    fail("scales of shape {} for blocks along axis {} of {}", shape.str(), axis, x.str());
+  const std::int64_t block = along.block > 0 ? along.block : (x[axis] + shape[axis] - 1) / shape[axis];
+  return in_shape(node, repeated(node, value, axis, block, x[axis]), x, part);
+}
+
+// The text of the operators in layers: for types without layers of their own, blocks, and scales that are not known.
+ValueId quantized_in_steps(NodeContext& node, const Integers& to, Along along) {
+  const ValueId x = as_type(node, node.input(0), DType::f32, "x");
+  const ValueId steps = combine(node, BinaryKind::div, x, broadcastable(node, 1, along, "scale"), "steps");
+  ValueId y = node.emit(std::make_shared<Unary>(UnaryAttributes{UnaryKind::round}), {steps}, "rounded");
   if (node.has_input(2))
-    x = combine(node, BinaryKind::sub, x, as_type(node, node.input(2), DType::f32, "zero_point"), "steps");
-  return combine(node, BinaryKind::mul, x, node.input(1));
+    y = combine(node, BinaryKind::add, y, broadcastable(node, 2, along, "zero_point"), "shifted");
+  const UnaryAttributes saturate{UnaryKind::clip, to.low, to.high};
+  const ValueId real = node.emit(std::make_shared<Unary>(saturate), {y}, "saturated");
+  const ValueId result = as_type(node, real, to.container);
+  if (to.narrow != 0) {
+    node.shared().note_type(result, to.narrow);
+    node.shared().reals.emplace(result, real);
+  }
+  return result;
+}
+
+ValueId dequantized_in_steps(NodeContext& node, Along along) {
+  const auto real = node.shared().reals.find(node.input(0));
+  ValueId x =
+      real != node.shared().reals.end() ? real->second : as_type(node, node.input(0), DType::f32, "x");
+  if (node.has_input(2))
+    x = combine(node, BinaryKind::sub, x, broadcastable(node, 2, along, "zero_point"), "steps");
+  return combine(node, BinaryKind::mul, x, broadcastable(node, 1, along, "scale"));
+}
+
+// Layers with a scale take these only as they are in the file, one or a list of them.
+bool needs_steps(NodeContext& node, Along along) {
+  return along.block != 0 || is_computed(node) ||
+         (node.input_shape(1).rank() > 1 && node.input_shape(1).elements() != 1);
 }
 
 std::vector<ValueId> convert_quantize(NodeContext& node) {
-  const std::int64_t axis = read_axis(node);
+  const Along along = read_along(node);
   node.attributes().ignore({"saturate"});  // says something about 8-bit floats only
   if (const std::int64_t precision = node.attributes().integer("precision", kUndefined);
       precision != kUndefined && precision != kFloat32)
     fail_unsupported("attribute 'precision' is {}; division in float32 is supported", precision);
   const std::int64_t type = node.attributes().integer("output_dtype", kUndefined);
-  const DType absent = type == kUndefined ? DType::u8 : dtype_from_onnx(static_cast<std::int32_t>(type));
-  if (is_computed(node)) return {quantized_at_run_time(node, absent)};
-  const AxisQuantization q = read_quantization(node, 1, 2, absent, node.input_shape(0), axis);
-  if (type != kUndefined && q.dtype != absent)
-    fail("attribute 'output_dtype' is {}, but the zero point is {}", dtype_name(absent), dtype_name(q.dtype));
-  if (q.dtype == DType::i32) fail("the zero point is i32; expected u8 or i8");
+  if (type < 0 || type > std::numeric_limits<std::int32_t>::max())
+    fail("attribute 'output_dtype' is {}", type);
+  const auto given = static_cast<std::int32_t>(type);
+  const DType absent = type == kUndefined ? DType::u8 : container_of(given);
+  const bool has_zero = node.has_input(2);
+  const DType to = has_zero ? node.desc(node.input(2)).dtype : absent;
+  const std::int32_t narrow = has_zero ? node.narrow_type(2) : narrow_integer(given) ? given : 0;
+  if (type != kUndefined && (to != absent || (narrow_integer(given) ? given : 0) != narrow))
+    fail("attribute 'output_dtype' is {}, but the zero point is {}", dtype_name(absent), dtype_name(to));
+  if (to == DType::i32 && narrow == 0) fail("the zero point is i32; expected u8 or i8");
+  if (narrow != 0 || needs_steps(node, along))
+    return {quantized_in_steps(node, integers_for(to, narrow), along)};
+  const AxisQuantization q = read_quantization(node, 1, 2, absent, node.input_shape(0), along.axis);
   return {quantized(node, as_type(node, node.input(0), DType::f32, "x"), q)};
 }
 
 std::vector<ValueId> convert_dequantize(NodeContext& node) {
-  const std::int64_t axis = read_axis(node);
+  const Along along = read_along(node);
   if (const std::int64_t type = node.attributes().integer("output_dtype", kUndefined);
       type != kUndefined && type != kFloat32)
     fail_unsupported("attribute 'output_dtype' is {}; float32 is supported", type);
-  if (is_computed(node)) return {dequantized_at_run_time(node)};
   const TensorDesc& x = node.desc(node.input(0));
-  return {dequantized(node, node.input(0), read_quantization(node, 1, 2, x.dtype, x.shape, axis))};
+  const bool wide = node.narrow_type(0) != 0 && x.dtype == DType::i32;
+  if (wide || needs_steps(node, along)) return {dequantized_in_steps(node, along)};
+  return {dequantized(node, node.input(0), read_quantization(node, 1, 2, x.dtype, x.shape, along.axis))};
 }
 
 constexpr Operator kQuantizeOperators[] = {

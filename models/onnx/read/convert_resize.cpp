@@ -1,4 +1,5 @@
-// Resize and its predecessor Upsample.
+// Resize, its predecessor Upsample, and GridSample.
+#include "layers/ops/grid_sample.h"
 #include "layers/ops/resize.h"
 
 #include <algorithm>
@@ -14,15 +15,14 @@ namespace {
 ResizeMode read_mode(NodeContext& node) {
   const std::string mode = node.attributes().text("mode", "nearest");
   if (mode == "nearest") return ResizeMode::nearest;
-  if (mode == "linear" || mode == "bilinear") {
+  if (mode == "linear" || mode == "bilinear" || mode == "cubic") {
     const DType type = node.desc(node.input(0)).dtype;
     if (type != DType::f32 && type != DType::f64)
-      fail_unsupported(
-          "attribute 'mode' is '{}' for {}; linear needs floating point, nearest takes every type", mode,
-          dtype_name(type));
-    return ResizeMode::linear;
+      fail_unsupported("attribute 'mode' is '{}' for {}; it needs floating point, nearest takes every type",
+                       mode, dtype_name(type));
+    return mode == "cubic" ? ResizeMode::cubic : ResizeMode::linear;
   }
-  fail_unsupported("attribute 'mode' is '{}'; nearest and linear are supported", mode);
+  fail_unsupported("attribute 'mode' is '{}'; nearest, linear and cubic are supported", mode);
 }
 
 ResizeCoordinates read_coordinates(NodeContext& node) {
@@ -121,11 +121,10 @@ bool is_given(NodeContext& node, int index) {
 
 std::vector<ValueId> convert_resize(NodeContext& node) {
   AttributeReader& given = node.attributes();
-  if (given.flag("antialias", false)) fail_unsupported("antialiasing");
-  if (given.flag("exclude_outside", false)) fail_unsupported("attribute 'exclude_outside' = 1");
-  // Attributes of the cubic mode and of tf_crop_and_resize, which are refused.
-  given.ignore({"cubic_coeff_a", "extrapolation_value"});
+  given.ignore({"extrapolation_value"});  // of tf_crop_and_resize, which is refused
   ResizeAttributes attributes;
+  attributes.filter = {given.number("cubic_coeff_a", -0.75F), given.flag("antialias", false),
+                       given.flag("exclude_outside", false)};
   attributes.mode = read_mode(node);
   attributes.coordinates = read_coordinates(node);
   attributes.nearest = read_nearest(node);
@@ -168,7 +167,30 @@ std::vector<ValueId> convert_upsample_of_attribute(NodeContext& node) {
   return resize_by(node, *scales);
 }
 
+std::vector<ValueId> convert_grid_sample(NodeContext& node) {
+  GridSampleAttributes attributes;
+  const std::string mode = node.attributes().text("mode", "linear");
+  if (mode == "nearest") {
+    attributes.mode = ResizeMode::nearest;
+  } else if (mode == "cubic" || mode == "bicubic") {
+    attributes.mode = ResizeMode::cubic;
+  } else if (mode != "linear" && mode != "bilinear") {
+    fail("attribute 'mode' is '{}', expected nearest, linear or cubic", mode);
+  }
+  const std::string padding = node.attributes().text("padding_mode", "zeros");
+  if (padding == "border") {
+    attributes.padding = GridPadding::border;
+  } else if (padding == "reflection") {
+    attributes.padding = GridPadding::reflection;
+  } else if (padding != "zeros") {
+    fail("attribute 'padding_mode' is '{}', expected zeros, border or reflection", padding);
+  }
+  attributes.align_corners = node.attributes().flag("align_corners", false);
+  return {node.emit<GridSample>({node.input(0), node.input(1)}, attributes)};
+}
+
 constexpr Operator kResizeOperators[] = {
+    {"GridSample", 16, kLastOpset, 2, 2, convert_grid_sample},
     {"Resize", 10, 10, 2, 2, convert_resize_or_upsample_of_input},
     {"Resize", 11, 12, 3, 4, convert_resize},
     {"Resize", 13, kLastOpset, 1, 4, convert_resize},

@@ -8,6 +8,8 @@
 #include <map>
 #include <unordered_set>
 
+#include "layers/common/dispatch.h"
+#include "layers/ops/binary.h"
 #include "layers/ops/reshaping.h"
 #include "models/onnx/read/input_shapes.h"
 #include "models/onnx/read/node_order.h"
@@ -38,43 +40,43 @@ struct Refusal {
     if (where.size() == 1) return line;
     line += fmt::format(" (and {} more:", where.size() - 1);
     for (std::size_t i = 1; i < std::min(where.size(), 1 + kMaxNames); ++i)
-      line += fmt::format("{} {}", i == 1 ? "" : ",", where[i].substr(0, where[i].find("' (") + 1));
+      line += fmt::format("{} {}", i == 1 ? "" : ",", where[i].substr(0, where[i].find(" (")));
     return line + (where.size() > 1 + kMaxNames ? ", ...)" : ")");
   }
 };
 
 class Importer {
  public:
-  Importer(ParsedModel model, const std::filesystem::path& folder, const OnnxOptions& options)
+  Importer(ParsedModel model, const std::vector<std::filesystem::path>& folders, const OnnxOptions& options)
       : model_(std::move(model.proto)),
         raw_(std::move(model.raw)),
         options_(options),
-        context_{options, Emitter(options.max_folded_bytes), ExternalData{.folder = folder}, {}, false} {}
+        context_{options, Emitter(options.max_folded_bytes), ExternalData{.folders = folders}, {}, {}, {},
+                 false} {}
 
   OnnxModel run() {
     check_header();
     check_names();
+    const std::vector<std::string> outputs = output_names();
+    FlatNodes flat(model_, result_.opset);
+    std::unordered_set<std::string> available = available_names();
+    NodeOrder order(flat.nodes(), available, outputs);
+    wanted_ = order.names_read(outputs);
     add_initializers();
     const InputShapes shapes = add_inputs();
-    const FlatNodes flat = inline_functions(model_, result_.opset);
-    std::vector<std::string> outputs;
-    for (const auto& output : model_.graph().output()) {
-      if (output.name().empty()) fail("a graph output has no name");
-      outputs.push_back(output.name());
+    Branches branches{flat, order, available, {}};
+    while (const std::optional<std::size_t> n = order.next()) {
+      const FlatNode node = flat.nodes()[*n];
+      if (qualified_operator(*node.proto) != "If") {
+        convert(node);
+      } else if (!convert_if(*n, node, branches)) {
+        continue;  // it comes again
+      }
+      order.done(*n);
     }
-    if (outputs.empty()) fail("the graph has no outputs");
-    std::unordered_set<std::string> available;
-    for (const auto& [name, id] : values_) available.insert(name);
-    const std::vector<std::size_t> order = execution_order(flat.nodes, available, outputs);
-    wanted_.insert(outputs.begin(), outputs.end());
-    for (const std::size_t n : order) {
-      const auto& inputs = flat.nodes[n].proto->input();
-      wanted_.insert(inputs.begin(), inputs.begin() + inputs_needed(flat.nodes[n]));
-    }
-    for (const std::size_t n : order) convert(flat.nodes[n]);
     refuse_unsupported();
     shapes.refuse_open();
-    add_outputs(outputs);
+    add_outputs(in_order(outputs));
     tell_widened();
     result_.graph = context_.emitter.builder().build();
     return std::move(result_);
@@ -84,6 +86,18 @@ class Importer {
   // Stands for a value whose producer is not supported.
   static constexpr ValueId kUnknown = -2;
   static constexpr std::int64_t kNotImported = std::numeric_limits<std::int64_t>::min();
+
+  // An If whose branches have become part of the model: one where the condition is known, else both.
+  struct Chosen {
+    ValueId condition = kNoValue;
+    std::vector<std::vector<std::string>> outputs;  // of each branch
+  };
+  struct Branches {
+    FlatNodes& flat;
+    NodeOrder& order;
+    std::unordered_set<std::string>& available;
+    std::unordered_map<std::size_t, Chosen> chosen;  // by node
+  };
 
   void check_header() {
     if (!model_.has_graph()) fail("the file holds no ONNX graph");
@@ -118,15 +132,21 @@ class Importer {
     }
   }
 
+  static void check_node(const onnx_pb::NodeProto& node) {
+    check_name(node.name(), "a node");
+    check_name(node.op_type(), "an operator");
+    check_name(node.domain(), "an operator domain");
+    for (const std::string& name : node.input()) check_name(name, "a node input");
+    for (const std::string& name : node.output()) check_name(name, "a node output");
+    for (const auto& attribute : node.attribute()) {
+      check_name(attribute.name(), "an attribute");
+      for (const auto& inner : attribute.g().node()) check_node(inner);
+      for (const auto& tensor : attribute.g().initializer()) check_name(tensor.name(), "an initializer");
+      for (const auto& output : attribute.g().output()) check_name(output.name(), "an output of a branch");
+    }
+  }
+
   void check_names() const {
-    const auto check_node = [](const onnx_pb::NodeProto& node) {
-      check_name(node.name(), "a node");
-      check_name(node.op_type(), "an operator");
-      check_name(node.domain(), "an operator domain");
-      for (const std::string& name : node.input()) check_name(name, "a node input");
-      for (const std::string& name : node.output()) check_name(name, "a node output");
-      for (const auto& attribute : node.attribute()) check_name(attribute.name(), "an attribute");
-    };
     for (const auto& node : model_.graph().node()) check_node(node);
     for (const auto& function : model_.functions()) {
       check_name(function.name(), "a function");
@@ -165,10 +185,8 @@ class Importer {
       ValueId id = kUnknown;
       const RawData* payload = *raw ? &**raw : nullptr;
       ++raw;
-      attempt(fmt::format("initializer '{}'", proto.name()), [&] {
-        id = context_.emitter.constant(proto.name(), tensor_from_onnx(proto, context_.external, payload));
-        widened_initializers_ += is_widened(proto.data_type()) ? 1 : 0;
-      });
+      // What nothing reads may be of any type.
+      if (wanted_.contains(proto.name())) id = add_tensor(proto.name(), proto, payload);
       define(proto.name(), id, "initializer");
       onnx_pb::TensorProto().Swap(&proto);  // Clear() would keep the memory
     }
@@ -176,8 +194,48 @@ class Importer {
     for (const auto& sparse : model_.graph().sparse_initializer()) {
       check_name(sparse.values().name(), "an initializer");
       define(sparse.values().name(), kUnknown, "sparse initializer");
-      refuse(fmt::format("sparse initializer '{}'", sparse.values().name()), "sparse tensors");
+      if (wanted_.contains(sparse.values().name()))
+        refuse(fmt::format("sparse initializer '{}'", sparse.values().name()), "sparse tensors");
     }
+  }
+
+  // kUnknown where it is refused.
+  ValueId add_tensor(const std::string& name, const onnx_pb::TensorProto& proto, const RawData* payload) {
+    ValueId id = kUnknown;
+    attempt(fmt::format("initializer '{}'", name), [&] {
+      id = context_.emitter.constant(name, tensor_from_onnx(proto, context_.external, payload));
+      widened_initializers_ += is_widened(proto.data_type()) ? 1 : 0;
+      context_.note_type(id, proto.data_type());
+    });
+    return id;
+  }
+
+  std::vector<std::string> output_names() const {
+    std::vector<std::string> names;
+    for (const auto& output : model_.graph().output()) {
+      if (output.name().empty()) fail("a graph output has no name");
+      names.push_back(output.name());
+    }
+    if (names.empty()) fail("the graph has no outputs");
+    for (const std::string& name : options_.outputs) {
+      if (std::ranges::find(names, name) == names.end())
+        fail("no graph output has the name '{}'; there are: {}", name, fmt::join(names, ", "));
+    }
+    return options_.outputs.empty() ? names : options_.outputs;
+  }
+
+  std::unordered_set<std::string> available_names() const {
+    std::unordered_set<std::string> names;
+    for (const auto& tensor : model_.graph().initializer()) names.insert(tensor.name());
+    for (const auto& sparse : model_.graph().sparse_initializer()) names.insert(sparse.values().name());
+    for (const auto& input : model_.graph().input()) names.insert(input.name());
+    return names;
+  }
+
+  // Inputs that no node needs are left out, whatever their type, unless they are all that the model has.
+  bool is_read(const std::vector<const onnx_pb::ValueInfoProto*>& inputs, const std::string& name) const {
+    return wanted_.contains(name) ||
+           std::ranges::none_of(inputs, [&](const auto* input) { return wanted_.contains(input->name()); });
   }
 
   InputShapes add_inputs() {
@@ -194,13 +252,24 @@ class Importer {
     }
     InputShapes shapes(inputs, options_);
     const std::unordered_set<std::string> kept = kept_inputs();
+    check_values(inputs);
     for (const auto* input : inputs) {
       ValueId id = kUnknown;
+      if (!is_read(inputs, input->name())) {
+        result_.unread.push_back(input->name());
+        define(input->name(), id, "graph input");
+        continue;
+      }
       attempt(fmt::format("input '{}'", input->name()), [&] {
         const std::optional<Shape> shape = shapes.resolve(*input);
         const std::int32_t type = input->type().tensor_type().elem_type();
-        const TensorDesc desc{shape.value_or(Shape{}), dtype_from_onnx(type)};
+        const TensorDesc desc{shape.value_or(Shape{}), container_of(type)};
         if (!shape) return;
+        if (const std::optional<Tensor> value = value_of(input->name(), desc)) {
+          id = context_.emitter.constant(input->name(), value->clone());
+          context_.note_type(id, type);
+          return;
+        }
         const Tensor* frozen = kept.contains(input->name()) ? nullptr : value_given(input->name(), desc);
         if (frozen != nullptr) {
           id = context_.emitter.constant(input->name(), frozen->clone());
@@ -209,12 +278,59 @@ class Importer {
         }
         id = context_.emitter.builder().add_input(input->name(), desc);
         context_.inputs.emplace(id, nullptr);
+        context_.note_type(id, type);
         if (is_widened(type)) widened_.push_back(fmt::format("input '{}'", input->name()));
       });
       define(input->name(), id, "graph input");
     }
     result_.symbolic_batch = shapes.symbolic_batch();
     return shapes;
+  }
+
+  void check_values(const std::vector<const onnx_pb::ValueInfoProto*>& inputs) const {
+    std::vector<std::string> given;
+    for (const auto& [name, value] : options_.values) given.push_back(name);
+    for (const auto& [name, value] : options_.arrays) given.push_back(name);
+    for (const std::string& name : given) {
+      if (std::ranges::any_of(inputs, [&](const auto* input) { return input->name() == name; })) continue;
+      std::vector<std::string> names;
+      for (const auto* input : inputs) names.push_back(input->name());
+      fail("no graph input has the name '{}' (its value is given); there are: {}", name,
+           names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
+    }
+  }
+
+  std::optional<Tensor> value_of(const std::string& name, const TensorDesc& desc) {
+    if (const auto array = options_.arrays.find(name); array != options_.arrays.end()) {
+      if (!(array->second->desc() == desc))
+        fail("{} is given for {}", array->second->desc().str(), desc.str());
+      return array->second->clone();
+    }
+    const auto numbers = options_.values.find(name);
+    if (numbers == options_.values.end()) return std::nullopt;
+    return tensor_of(numbers->second, desc);
+  }
+
+  // One number for all elements, or one for each.
+  Tensor tensor_of(const std::vector<double>& numbers, const TensorDesc& desc) {
+    if (numbers.size() != 1 && static_cast<std::int64_t>(numbers.size()) != desc.elements())
+      fail("{} values are given for {}", numbers.size(), desc.str());
+    context_.emitter.charge(desc);
+    Tensor tensor(desc);
+    with_dtype(desc.dtype, [&]<typename T>(std::type_identity<T>) {
+      std::size_t i = 0;
+      for (T& element : tensor.values<T>()) {
+        const double number = numbers[numbers.size() == 1 ? 0 : i++];
+        element = static_cast<T>(number);
+        if constexpr (std::is_integral_v<T>) {
+          const bool fits = number >= static_cast<double>(std::numeric_limits<T>::min()) &&
+                            number <= static_cast<double>(std::numeric_limits<T>::max());
+          if (!fits || static_cast<double>(element) != number)
+            fail("the value {} is given for {}", number, desc.str());
+        }
+      }
+    });
+    return tensor;
   }
 
   // The graph inputs that stay inputs with freeze_operands: what some node reads first, or what is an output as well.
@@ -256,18 +372,104 @@ class Importer {
       wanted.push_back(!name.empty() && wanted_.contains(name));
     }
     const std::vector<ValueId> old = inputs;
+    const std::int32_t narrow = context_.narrow_operand(qualified_operator(*node.proto), inputs);
     NodeContext context(context_, node, std::move(inputs), wanted);
     std::vector<ValueId> outputs = op.convert(context);
     context.attributes().check_all_read();
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       if (!wanted[i]) continue;
       if (i >= outputs.size()) fail_unsupported("output {} is not supported", i);
+      if (narrow != 0) context_.note_type(outputs[i], narrow);
       // A value that the node passes on keeps the name it has.
       if (std::find(old.begin(), old.end(), outputs[i]) == old.end()) {
         context_.emitter.builder().rename(outputs[i], node.proto->output(static_cast<int>(i)));
       }
     }
     return outputs;
+  }
+
+  // False when the node has to come again, with the values of its branches.
+  bool convert_if(std::size_t n, const FlatNode& node, Branches& branches) {
+    std::vector<ValueId> outputs;
+    const auto found = branches.chosen.find(n);
+    bool comes_again = false;
+    attempt(describe(node), [&] {
+      if (found != branches.chosen.end()) {
+        outputs = results_of_if(node, found->second);
+      } else {
+        comes_again = choose_branches(n, node, branches);
+      }
+    });
+    if (comes_again) return false;
+    define_outputs(node, outputs);
+    return true;
+  }
+
+  // False where the condition is refused.
+  bool choose_branches(std::size_t n, const FlatNode& node, Branches& branches) {
+    if (node.proto->input_size() != 1) fail("{} inputs, expected 1", node.proto->input_size());
+    const ValueId condition = values_.at(node.proto->input(0));
+    if (condition == kUnknown) return false;
+    NodeContext context(context_, node, {condition}, {});
+    const TensorDesc& desc = context.desc(context.input(0));
+    if (desc.dtype != DType::boolean || desc.elements() != 1)
+      fail("the condition is {}, expected one bool", desc.str());
+    const std::shared_ptr<const Tensor> known = context.known(0);
+    Chosen chosen{condition, {}};
+    std::vector<std::string> results;
+    std::vector<InlinedGraph> graphs;
+    for (const bool branch : {true, false}) {
+      const char* const name = branch ? "then_branch" : "else_branch";
+      const onnx_pb::GraphProto* graph = context.attributes().graph(name);
+      if (graph == nullptr) fail("attribute '{}' is missing", name);
+      if (known != nullptr && known->values<bool>()[0] != branch) continue;
+      const InlinedGraph& inlined = graphs.emplace_back(branches.flat.add_branch(n, *graph));
+      if (static_cast<int>(inlined.outputs.size()) < node.proto->output_size())
+        fail("'{}' has {} outputs, the node {}", name, inlined.outputs.size(), node.proto->output_size());
+      for (const auto& [constant, proto] : inlined.constants) branches.available.insert(constant);
+      results.insert(results.end(), inlined.outputs.begin(), inlined.outputs.end());
+      chosen.outputs.push_back(inlined.outputs);
+    }
+    branches.order.wait_for(n, results);
+    wanted_.merge(branches.order.names_read(results));
+    for (const InlinedGraph& graph : graphs) {
+      for (const auto& [constant, proto] : graph.constants)
+        define(constant, wanted_.contains(constant) ? add_tensor(constant, *proto, nullptr) : kUnknown,
+               "initializer");
+    }
+    branches.chosen.emplace(n, std::move(chosen));
+    return true;
+  }
+
+  // What the branch gives, or, where the condition is computed at run time, what Where picks of both.
+  std::vector<ValueId> results_of_if(const FlatNode& node, const Chosen& chosen) {
+    std::vector<ValueId> results;
+    NodeContext context(context_, node, {chosen.condition}, {});
+    for (int i = 0; i < node.proto->output_size(); ++i) {
+      const auto output = static_cast<std::size_t>(i);
+      const ValueId first = values_.at(chosen.outputs[0][output]);
+      if (chosen.outputs.size() == 1) {
+        results.push_back(first);
+        continue;
+      }
+      const ValueId second = values_.at(chosen.outputs[1][output]);
+      if (first == kUnknown || second == kUnknown) {
+        results.push_back(kUnknown);
+        continue;
+      }
+      if (!(context.desc(first) == context.desc(second))) {
+        fail_unsupported(
+            "output {} is {} in one branch and {} in the other, and the condition is computed at run time; a "
+            "condition that depends on an input is known where --value NAME=VALUE gives the input",
+            i, context.desc(first).str(), context.desc(second).str());
+      }
+      const ValueId condition = context.emit(std::make_shared<Reshape>(ReshapeAttributes{Shape{}}),
+                                             {chosen.condition}, "condition");
+      results.push_back(context.emit(std::make_shared<Where>(), {condition, first, second},
+                                     i == 0 ? nullptr : fmt::format("{}", i).c_str()));
+      context_.emitter.builder().rename(results.back(), node.proto->output(i));
+    }
+    return results;
   }
 
   void define_outputs(const FlatNode& node, const std::vector<ValueId>& ids) {
@@ -302,13 +504,34 @@ class Importer {
 
   void tell_widened() {
     for (const auto& output : model_.graph().output()) {
-      if (is_widened(output.type().tensor_type().elem_type()))
+      if (wanted_.contains(output.name()) && is_widened(output.type().tensor_type().elem_type()))
         widened_.push_back(fmt::format("output '{}'", output.name()));
     }
     if (widened_initializers_ > 0)
       widened_.push_back(
           fmt::format("{} initializer{}", widened_initializers_, widened_initializers_ == 1 ? "" : "s"));
     result_.widened = fmt::format("{}", fmt::join(widened_, ", "));
+  }
+
+  // The output that the caller is after goes first.
+  std::vector<std::string> in_order(std::vector<std::string> outputs) {
+    if (!options_.is_wanted_output) return outputs;
+    std::vector<TensorDesc> inputs;
+    for (const auto& input : model_.graph().input()) {
+      const auto found = values_.find(input.name());
+      if (found == values_.end() || found->second == kUnknown || !context_.inputs.contains(found->second))
+        continue;
+      inputs.push_back(context_.emitter.desc(found->second));
+    }
+    std::vector<std::size_t> wanted;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (options_.is_wanted_output(inputs, context_.emitter.desc(values_.at(outputs[i]))))
+        wanted.push_back(i);
+    }
+    if (wanted.size() == 1)
+      std::rotate(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(wanted[0]),
+                  outputs.begin() + static_cast<std::ptrdiff_t>(wanted[0]) + 1);
+    return outputs;
   }
 
   void add_outputs(const std::vector<std::string>& outputs) {
@@ -334,8 +557,9 @@ class Importer {
 
 }  // namespace
 
-OnnxModel import_model(ParsedModel model, const std::filesystem::path& folder, const OnnxOptions& options) {
-  return Importer(std::move(model), folder, options).run();
+OnnxModel import_model(ParsedModel model, const std::vector<std::filesystem::path>& folders,
+                       const OnnxOptions& options) {
+  return Importer(std::move(model), folders, options).run();
 }
 
 }  // namespace pipit::internal::onnx

@@ -6,8 +6,9 @@
 
 namespace pipit::internal::onnx {
 
-/// Converts a parsed model; its tensors are released meanwhile. Messages do not name the file. Throws as
-/// read_onnx does.
-OnnxModel import_model(ParsedModel model, const std::filesystem::path& folder, const OnnxOptions& options);
+/// Converts a parsed model with external data from `folders` (resolve_external()); its tensors are released
+/// meanwhile. Messages do not name the file. Throws as read_onnx does.
+OnnxModel import_model(ParsedModel model, const std::vector<std::filesystem::path>& folders,
+                       const OnnxOptions& options);
 
 }  // namespace pipit::internal::onnx

@@ -96,6 +96,12 @@ void InputShapes::check_symbols() const {
 std::optional<Shape> InputShapes::given(const onnx_pb::ValueInfoProto& input) const {
   if (const auto shape = options_.shapes.find(input.name()); shape != options_.shapes.end())
     return shape->second;
+  if (const auto array = options_.arrays.find(input.name()); array != options_.arrays.end())
+    return array->second->shape();
+  if (const auto values = options_.values.find(input.name()); values != options_.values.end()) {
+    const Shape list{static_cast<std::int64_t>(values->second.size())};
+    if (list[0] > 1 && fits(input, list)) return list;
+  }
   const Tensor* tensor = options_.bind_input ? options_.bind_input(input.name()) : nullptr;
   if (tensor == nullptr || !fits(input, tensor->shape())) return std::nullopt;
   return tensor->shape();

@@ -1,5 +1,9 @@
 #include "models/onnx/read/node_context.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
 #include "layers/evaluate.h"
 #include "layers/ops/cast.h"
 
@@ -13,6 +17,43 @@ std::shared_ptr<const Tensor> cast(const std::shared_ptr<const Tensor>& tensor, 
 }
 
 }  // namespace
+
+void ImportContext::note_type(ValueId id, std::int32_t data_type) {
+  if (narrow_integer(data_type)) narrow.emplace(id, data_type);
+}
+
+std::int32_t ImportContext::narrow_type(ValueId id) const {
+  const auto found = narrow.find(id);
+  return found == narrow.end() ? 0 : found->second;
+}
+
+std::int32_t ImportContext::narrow_operand(const std::string& op,
+                                           const std::vector<ValueId>& operands) const {
+  constexpr std::string_view kMovement[] = {"Concat",  "Expand",    "Flatten", "Gather",  "Identity",
+                                            "Reshape", "Slice",     "Split",   "Squeeze", "Transpose",
+                                            "Tile",    "Unsqueeze", "Dropout", "Pad"};
+  constexpr std::string_view kTaking[] = {"Cast",
+                                          "CastLike",
+                                          "DequantizeLinear",
+                                          "QuantizeLinear",
+                                          "Shape",
+                                          "Size",
+                                          "EyeLike",
+                                          "ConstantOfShape",
+                                          "com.microsoft::DequantizeLinear",
+                                          "com.microsoft::QuantizeLinear"};
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const std::int32_t type = operands[i] < 0 ? 0 : narrow_type(operands[i]);
+    if (type == 0 || std::ranges::find(kTaking, op) != std::end(kTaking)) continue;
+    if (std::ranges::find(kMovement, op) != std::end(kMovement)) return type;
+    fail_unsupported(
+        "input {} is {}; such integers are taken by QuantizeLinear, DequantizeLinear, Cast and operators "
+        "that "
+        "move elements",
+        i, narrow_integer(type)->name);
+  }
+  return 0;
+}
 
 NodeContext::NodeContext(ImportContext& context, const FlatNode& node, std::vector<ValueId> inputs,
                          std::vector<bool> wanted_outputs)

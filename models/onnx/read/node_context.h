@@ -21,7 +21,19 @@ struct ImportContext {
   ExternalData external;
   /// Graph inputs, and the constants that options.bind_input gave for them.
   std::unordered_map<ValueId, std::shared_ptr<const Tensor>> inputs;
+  /// ONNX's data types of integers in 16, 4 and 2 bits, which lie in wider ones here (container_of()).
+  std::unordered_map<ValueId, std::int32_t> narrow;
+  /// What QuantizeLinear writes into such a container, before it becomes an integer (f32).
+  std::unordered_map<ValueId, ValueId> reals;
   bool narrow_range = false;
+
+  /// Remembers the type of a value in the file if it is a narrow one.
+  void note_type(ValueId id, std::int32_t data_type);
+  /// The data type of a value that lies in a container; 0 of others.
+  std::int32_t narrow_type(ValueId id) const;
+  /// The type of the results of an operator that moves elements, if its operands are narrow; else 0. Throws
+  /// UnsupportedError where an operator would compute in a container as if it was the type.
+  std::int32_t narrow_operand(const std::string& op, const std::vector<ValueId>& operands) const;
 };
 
 /// Exceptions thrown here do not name the node; the importer puts its name before them.
@@ -45,10 +57,11 @@ class NodeContext {
   /// True when some node or the graph reads this output.
   bool wants_output(int index) const;
 
+  const Value& value(ValueId id) const { return context_.emitter.builder().value(id); }
   const TensorDesc& desc(ValueId id) const { return context_.emitter.desc(id); }
   const Shape& input_shape(int index) const { return desc(input(index)).shape; }
   bool is_constant(int index) const { return is_constant_value(input(index)); }
-  bool is_constant_value(ValueId id) const { return context_.emitter.builder().value(id).is_constant(); }
+  bool is_constant_value(ValueId id) const { return value(id).is_constant(); }
 
   /// The value of an input where it is known while reading; asks OnnxOptions::bind_input for graph inputs. Null when
   /// it is computed at run time; throws Error when it is absent.
@@ -61,6 +74,11 @@ class NodeContext {
   std::optional<std::vector<std::int64_t>> optional_integers(int index, const char* what);
   /// A constant input of one element, any dtype, as a double.
   double constant_number(int index, const char* what);
+
+  /// ImportContext::narrow_type of an input.
+  std::int32_t narrow_type(int index) const { return context_.narrow_type(input(index)); }
+  ImportContext& shared() { return context_; }
+  const std::string& value_name(ValueId id) const { return context_.emitter.builder().value(id).name; }
 
   /// The file's INT8 tensors leave the lowest value out (reader.h, kQuantizedRangeKey).
   bool narrow_range() const { return context_.narrow_range; }

@@ -13,10 +13,12 @@ const Table& table() {
   static const Table& all = *new Table([] {
     Table result;
     for (const auto family :
-         {slicing_operators(), binary_operators(), constant_operators(), conv_operators(),
-          integer_operators(), linear_operators(), microsoft_operators(), normalization_operators(),
-          pool_operators(), qlinear_operators(), quantize_operators(), movement_operators(),
-          reduce_operators(), reshape_operators(), resize_operators(), unary_operators()}) {
+         {slicing_operators(),   attention_operators(), binary_operators(),    constant_operators(),
+          conv_operators(),      einsum_operators(),    fused_operators(),     indexing_operators(),
+          integer_operators(),   linear_operators(),    microsoft_operators(), normalization_operators(),
+          pool_operators(),      qlinear_operators(),   quantize_operators(),  movement_operators(),
+          recurrent_operators(), reduce_operators(),    reshape_operators(),   resize_operators(),
+          unary_operators()}) {
       for (const Operator& op : family) result.emplace(op.name, op);
     }
     return result;

@@ -38,9 +38,13 @@ const Operator& find_operator(const FlatNode& node);
 
 // The entries of one family each, in convert_<family>.cpp.
 std::span<const Operator> slicing_operators();
+std::span<const Operator> attention_operators();
 std::span<const Operator> binary_operators();
 std::span<const Operator> constant_operators();
 std::span<const Operator> conv_operators();
+std::span<const Operator> einsum_operators();
+std::span<const Operator> fused_operators();
+std::span<const Operator> indexing_operators();
 std::span<const Operator> integer_operators();
 std::span<const Operator> linear_operators();
 std::span<const Operator> microsoft_operators();
@@ -49,6 +53,7 @@ std::span<const Operator> pool_operators();
 std::span<const Operator> qlinear_operators();
 std::span<const Operator> quantize_operators();
 std::span<const Operator> movement_operators();
+std::span<const Operator> recurrent_operators();
 std::span<const Operator> reduce_operators();
 std::span<const Operator> reshape_operators();
 std::span<const Operator> resize_operators();

@@ -1,5 +1,6 @@
 #include "models/onnx/read/quantized_operand.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -18,13 +19,27 @@ std::vector<int> integers_of(const Tensor& tensor) {
   return values;
 }
 
-// Sessions take denormal numbers for zero, and with such a scale every value would be.
-void check_normal(const AxisQuantization& q) {
-  for (const float scale : q.scales) {
-    if (scale > 0 && scale < std::numeric_limits<float>::min())
-      fail_unsupported("the scale {:.3g} is below {:.3g}, the smallest normal number of 32 bits", scale,
-                       std::numeric_limits<float>::min());
+constexpr float kMinScale = std::numeric_limits<float>::min();
+
+// "'w'", or "channel 3 of 'w'".
+std::string place(const std::string& name, const AxisQuantization& q, std::size_t channel) {
+  return q.per_tensor() ? fmt::format("'{}'", name) : fmt::format("channel {} of '{}'", channel, name);
+}
+
+// Sessions take denormal numbers for zero, and with such a scale every value would be. A constant is dequantized while
+// reading, where they are what they are; a scale of 0 (TensorRT's exporter gives it to channels of zeros) means 0, and
+// the smallest number there is does it.
+AxisQuantization with_usable_scales(NodeContext& node, ValueId tensor, AxisQuantization q) {
+  const bool constant = node.is_constant_value(tensor);
+  for (std::size_t i = 0; i < q.scales.size(); ++i) {
+    if (q.scales[i] >= kMinScale) continue;
+    if (!constant) {
+      fail_unsupported("the scale of {} is {:.3g}, below {:.3g}, the smallest normal number of 32 bits",
+                       place(node.value_name(tensor), q, i), q.scales[i], kMinScale);
+    }
+    if (q.scales[i] == 0) q.scales[i] = std::numeric_limits<float>::denorm_min();
   }
+  return q;
 }
 
 }  // namespace
@@ -37,6 +52,13 @@ AxisQuantization read_quantization(NodeContext& node, int scale, int zero_point,
   if (scales->shape().rank() > 1 && scales->shape().elements() != 1)
     fail_unsupported("scales of shape {}: blocked quantization", scales->shape().str());
   q.scales.assign(scales->values<float>().begin(), scales->values<float>().end());
+  for (std::size_t i = 0; i < q.scales.size(); ++i) {
+    if (!(q.scales[i] >= 0) || !std::isfinite(q.scales[i])) {
+      fail("the scale of {} is {:.3g} ('{}'); expected a positive number",
+           place(node.value_name(node.input(scale - 1)), q, i), q.scales[i],
+           node.value_name(node.input(scale)));
+    }
+  }
   q.dtype = absent;
   q.zero_points.assign(q.scales.size(), 0);
   if (node.has_input(zero_point)) {
@@ -60,7 +82,7 @@ AxisQuantization read_quantization(NodeContext& node, int scale, int zero_point,
 
 AxisQuantization bias_quantization(AxisQuantization weights, float factor) {
   for (float& scale : weights.scales) {
-    const float product = scale * factor;
+    const float product = scale == 0 ? std::numeric_limits<float>::denorm_min() : scale * factor;
     if (!(product > 0) || !std::isfinite(product))
       fail_unsupported("the scale of the bias, {:.3g} * {:.3g}, leaves the numbers of 32 bits", scale,
                        factor);
@@ -71,9 +93,8 @@ AxisQuantization bias_quantization(AxisQuantization weights, float factor) {
   return weights;
 }
 
-ValueId dequantized(NodeContext& node, ValueId integers, const AxisQuantization& q, const char* part) {
-  // Constants are dequantized while reading, where denormal numbers are what they are.
-  if (!node.is_constant_value(integers)) check_normal(q);
+ValueId dequantized(NodeContext& node, ValueId integers, const AxisQuantization& given, const char* part) {
+  const AxisQuantization q = with_usable_scales(node, integers, given);
   if (!q.per_tensor() || q.dtype == DType::i32)
     return node.emit(std::make_shared<DequantizeAxis>(q), {integers}, part);
   const Quantization x{q.scales[0], q.zero_points[0], q.dtype, !node.narrow_range()};
@@ -86,8 +107,8 @@ ValueId dequantized_input(NodeContext& node, int x, const char* part, std::int64
                      part);
 }
 
-ValueId quantized(NodeContext& node, ValueId real, const AxisQuantization& q, const char* part) {
-  check_normal(q);
+ValueId quantized(NodeContext& node, ValueId real, const AxisQuantization& given, const char* part) {
+  const AxisQuantization q = with_usable_scales(node, real, given);
   if (!q.per_tensor()) return node.emit(std::make_shared<QuantizeAxis>(q), {real}, part);
   const Quantization y{q.scales[0], q.zero_points[0], q.dtype, !node.narrow_range()};
   return node.emit(std::make_shared<Quantize>(y), {real}, part);

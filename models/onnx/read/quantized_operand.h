@@ -8,7 +8,7 @@ namespace pipit::internal::onnx {
 
 /// The quantization whose scale is input `scale` and whose zero point is input `zero_point` (absent: 0 of type
 /// `absent`). Both must be constants; a list of scales holds along `axis`, which may be negative, of `shape`. Throws
-/// UnsupportedError on scales of more than one dimension (blocks).
+/// UnsupportedError on scales of more than one dimension (blocks), Error on a scale that is negative or not finite.
 AxisQuantization read_quantization(NodeContext& node, int scale, int zero_point, DType absent,
                                    const Shape& shape, std::int64_t axis = 0);
 
@@ -16,14 +16,15 @@ AxisQuantization read_quantization(NodeContext& node, int scale, int zero_point,
 /// UnsupportedError where such a product is no positive number of 32 bits.
 AxisQuantization bias_quantization(AxisQuantization weights, float factor);
 
-/// Adds Dequantize or DequantizeAxis. Throws UnsupportedError on a denormal scale, unless the integers are constant.
-ValueId dequantized(NodeContext& node, ValueId integers, const AxisQuantization& q,
+/// Adds Dequantize or DequantizeAxis. A constant whose scale is 0 or denormal becomes numbers too small to change a
+/// sum. Throws UnsupportedError naming tensor and channel on such a scale of what is computed at run time.
+ValueId dequantized(NodeContext& node, ValueId integers, const AxisQuantization& given,
                     const char* part = nullptr);
 /// dequantized() of input `x`, whose scale and zero point follow it.
 ValueId dequantized_input(NodeContext& node, int x, const char* part, std::int64_t axis = 0);
 
-/// Adds Quantize or QuantizeAxis. Throws UnsupportedError on a denormal scale.
-ValueId quantized(NodeContext& node, ValueId real, const AxisQuantization& q, const char* part = nullptr);
+/// Adds Quantize or QuantizeAxis, with the same rules.
+ValueId quantized(NodeContext& node, ValueId real, const AxisQuantization& given, const char* part = nullptr);
 /// quantized() with the scale in input `scale` and the zero point in the one after it (absent: 0 of u8).
 ValueId quantized_output(NodeContext& node, ValueId real, int scale);
 

@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include "models/onnx/external_data.h"
 #include "models/onnx/parsed_model.h"
 #include "models/onnx/read/importer.h"
 #include "models/onnx/tensor_proto.h"
@@ -26,14 +27,15 @@ auto with_name(const std::string& name, Body&& body) {
 
 OnnxModel read_onnx(const std::filesystem::path& file, const OnnxOptions& options) {
   return with_name(file.string(), [&] {
-    const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
-    return onnx::import_model(onnx::parse_model(file), folder, options);
+    return onnx::import_model(onnx::parse_model(file), onnx::external_folders(file), options);
   });
 }
 
 OnnxModel parse_onnx(std::span<const std::byte> bytes, const std::filesystem::path& folder,
                      const OnnxOptions& options) {
-  return onnx::import_model(onnx::parse_model(bytes), folder, options);
+  std::vector<std::filesystem::path> folders;
+  if (!folder.empty()) folders.push_back(folder);
+  return onnx::import_model(onnx::parse_model(bytes), folders, options);
 }
 
 NamedTensor read_named_tensor(const std::filesystem::path& file) {

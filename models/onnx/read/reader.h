@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,16 @@ struct OnnxOptions {
   /// Shapes of graph inputs of which the file leaves extents open, by name (these go before both). A name that stands
   /// for an extent there stands for it in other inputs too.
   std::map<std::string, Shape> shapes;
+  /// Values of graph inputs by name, one number for all elements or one for each: such an input is a constant, which
+  /// decides conditions and shapes that depend on it.
+  std::map<std::string, std::vector<double>> values;
+  /// The same as tensors of the inputs' types and shapes; a shape also gives extents that the file leaves open.
+  std::map<std::string, std::shared_ptr<const Tensor>> arrays;
+  /// The graph outputs to keep, in this order; empty: all. What only others need is left out.
+  std::vector<std::string> outputs;
+  /// Whether an output, given the inputs, is what a caller is after. Where the first one is not and exactly one other
+  /// is, that one comes first.
+  std::function<bool(std::span<const TensorDesc> inputs, const TensorDesc& output)> is_wanted_output;
   /// Asked for the value of a graph input when an operator needs a constant there (the shape of a Reshape,
   /// say). Null, or a null answer, makes such a node unsupported. The tensor is copied. Its shape also gives extents of
   /// that input that the file leaves open.
@@ -53,6 +64,7 @@ struct OnnxModel {
   std::string widened;
   std::vector<std::string>
       frozen;  ///< the inputs that OnnxOptions::freeze_operands made constants, in the file's order
+  std::vector<std::string> unread;  ///< inputs that no output needs, which are none of the graph's
 };
 
 /// Reads a .onnx file (IR versions 3 to 14, opsets 1 to 28, the old ones in part), with external data from the file's

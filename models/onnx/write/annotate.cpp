@@ -49,11 +49,11 @@ std::string_view key_of(std::string_view field, std::string& storage) {
   return storage;
 }
 
-void add_locations(const onnx_pb::TensorProto& tensor, const std::filesystem::path& folder,
+void add_locations(const onnx_pb::TensorProto& tensor, const std::vector<std::filesystem::path>& folders,
                    std::set<std::filesystem::path>& files) {
   for (const auto& entry : tensor.external_data()) {
     if (entry.key() != "location") continue;
-    onnx::resolve_external(tensor, folder);  // throws where it leads out of the folder
+    onnx::resolve_external(tensor, folders);  // throws where it leads out of them
     files.insert(std::filesystem::path(entry.value()).lexically_normal());
   }
 }
@@ -86,12 +86,12 @@ std::string with_metadata(std::string_view model, const std::map<std::string, st
 
 std::vector<std::filesystem::path> external_files(const std::filesystem::path& model) {
   const onnx::ParsedModel parsed = onnx::parse_model(model);
-  const std::filesystem::path folder = model.has_parent_path() ? model.parent_path() : ".";
+  const std::vector<std::filesystem::path> folders = onnx::external_folders(model);
   std::set<std::filesystem::path> files;
-  for (const auto& tensor : parsed.proto.graph().initializer()) add_locations(tensor, folder, files);
+  for (const auto& tensor : parsed.proto.graph().initializer()) add_locations(tensor, folders, files);
   for (const auto& node : parsed.proto.graph().node()) {
     for (const auto& attribute : node.attribute()) {
-      if (attribute.has_t()) add_locations(attribute.t(), folder, files);
+      if (attribute.has_t()) add_locations(attribute.t(), folders, files);
     }
   }
   return {files.begin(), files.end()};

@@ -37,7 +37,11 @@ constexpr Operators<UnaryKind> kPlain[] = {
     {UnaryKind::sign, "Sign"},         {UnaryKind::floor, "Floor"},
     {UnaryKind::ceil, "Ceil"},         {UnaryKind::round, "Round"},
     {UnaryKind::sin, "Sin"},           {UnaryKind::cos, "Cos"},
-    {UnaryKind::logical_not, "Not"}};
+    {UnaryKind::tan, "Tan"},           {UnaryKind::asin, "Asin"},
+    {UnaryKind::acos, "Acos"},         {UnaryKind::atan, "Atan"},
+    {UnaryKind::sinh, "Sinh"},         {UnaryKind::cosh, "Cosh"},
+    {UnaryKind::asinh, "Asinh"},       {UnaryKind::acosh, "Acosh"},
+    {UnaryKind::atanh, "Atanh"},       {UnaryKind::logical_not, "Not"}};
 
 // Functions of one parameter.
 constexpr Operators<UnaryKind> kWithAlpha[] = {{UnaryKind::leaky_relu, "LeakyRelu"},

@@ -44,6 +44,7 @@ const char* nearest_name(ResizeNearest nearest) {
 
 // By sizes where there are any, which holds for this batch only, else by scales.
 void write_resize(GraphWriter& writer, const Node& node, const ResizeAttributes& attributes) {
+  if (is_filtered(attributes)) fail_unsupported("Resize by cubic or antialiased kernels");
   const char* coordinates = coordinates_name(attributes.coordinates);
   const auto rank = static_cast<std::size_t>(attributes.rank);
   const std::string x = writer.operand(node.inputs[0]);

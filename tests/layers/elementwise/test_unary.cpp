@@ -68,6 +68,16 @@ const Bound kBounds[] = {
     {{UnaryKind::round}, 0, 0},
     {{UnaryKind::sin}, 2, 0},
     {{UnaryKind::cos}, 2, 0},
+    {{UnaryKind::tan}, 0, 0},
+    {{UnaryKind::asin}, 0, 0},
+    {{UnaryKind::acos}, 0, 0},
+    {{UnaryKind::atan}, 0, 0},
+    {{UnaryKind::sinh}, 0, 0},
+    {{UnaryKind::cosh}, 0, 0},
+    {{UnaryKind::asinh}, 0, 0},
+    {{UnaryKind::acosh}, 0, 0},
+    {{UnaryKind::atanh}, 0, 0},
+    {{UnaryKind::shrink, 0.5, 0.25}, 0, 0},
     {{UnaryKind::pow, 2}, 0, 0},
 };
 
@@ -337,6 +347,19 @@ TEST(Unary, ReferenceFollowsOnnx) {
   EXPECT_DOUBLE_EQ(reference(UnaryKind::softplus, -700), std::exp(-700.0));
   EXPECT_EQ(reference(UnaryKind::softsign, -3), -0.75);
   EXPECT_EQ(reference(UnaryKind::sign, -3), -1);
+  EXPECT_DOUBLE_EQ(reference(UnaryKind::tan, 0.5), 0.5463024898437905);
+  EXPECT_DOUBLE_EQ(reference(UnaryKind::asin, 0.5), 0.5235987755982989);
+  EXPECT_DOUBLE_EQ(reference(UnaryKind::acos, 0.5), 1.0471975511965979);
+  EXPECT_DOUBLE_EQ(reference(UnaryKind::atan, 0.5), 0.4636476090008061);
+  EXPECT_DOUBLE_EQ(reference(UnaryKind::sinh, 0.5), 0.5210953054937474);
+  EXPECT_DOUBLE_EQ(reference(UnaryKind::cosh, 0.5), 1.1276259652063807);
+  EXPECT_DOUBLE_EQ(reference(UnaryKind::asinh, 0.5), 0.48121182505960347);
+  EXPECT_DOUBLE_EQ(reference(UnaryKind::acosh, 1.5), 0.9624236501192069);
+  EXPECT_DOUBLE_EQ(reference(UnaryKind::atanh, 0.5), 0.5493061443340548);
+  EXPECT_TRUE(std::isnan(reference(UnaryKind::asin, 1.5)));
+  EXPECT_EQ(reference(UnaryKind::shrink, -2, 0.5, 0.25), -1.75);
+  EXPECT_EQ(reference(UnaryKind::shrink, 2, 0.5, 0.25), 1.75);
+  EXPECT_EQ(reference(UnaryKind::shrink, 0.5, 0.5, 0.25), 0);
   EXPECT_EQ(reference(UnaryKind::round, 2.5), 2) << "half to even";
   EXPECT_EQ(reference(UnaryKind::round, -3.5), -4);
   EXPECT_EQ(reference(UnaryKind::reciprocal, -4), -0.25);

@@ -10,6 +10,8 @@
 #include "layers/ops/conv_transpose.h"
 #include "layers/ops/dynamic_int8.h"
 #include "layers/ops/gemm.h"
+#include "layers/ops/grid_sample.h"
+#include "layers/ops/indexing.h"
 #include "layers/ops/matmul.h"
 #include "layers/ops/normalization.h"
 #include "layers/ops/normalize_image.h"
@@ -19,6 +21,7 @@
 #include "layers/ops/quantize.h"
 #include "layers/ops/quantize_axis.h"
 #include "layers/ops/qunary.h"
+#include "layers/ops/recurrent.h"
 #include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/resize.h"
@@ -48,6 +51,10 @@ auto attributes<Split>() {
 template <>
 auto attributes<Slice>() {
   return SliceAttributes{{0}, {1}, {0}, {1}};
+}
+template <>
+auto attributes<Recurrent>() {
+  return RecurrentAttributes{.kind = RecurrentKind::rnn, .activations = {{UnaryKind::tanh}}};
 }
 template <>
 auto attributes<Pad>() {
@@ -181,11 +188,12 @@ struct Layers {
   static void check() { (expect_sensitive<L>(), ...); }
 };
 
-using All = Layers<ArgMax, BatchNorm, Binary, Cast, ChannelShuffle, Concat, Conv, ConvTranspose, DepthToSpace,
-                   Dequantize, DequantizeAxis, DynamicQConv, DynamicQuantize, Expand, Gather, Gemm,
-                   InstanceNorm, LayerNorm, Lrn, MatMul, NormalizeImage, Pad, Pool, QAdd, QAveragePool, QConv,
-                   QMul, QUnary, Quantize, QuantizeAxis, Reduce, Reshape, Resize, Slice, Softmax, Split, Tile,
-                   ToLayout, Transpose, Unary, WConv, WLinear, Where>;
+using All =
+    Layers<ArgMax, BatchNorm, Binary, Cast, ChannelShuffle, Concat, Conv, ConvTranspose, CumSum, DepthToSpace,
+           Dequantize, DequantizeAxis, DynamicQConv, DynamicQuantize, Expand, Gather, GatherIndexed, Gemm,
+           GridSample, InstanceNorm, LayerNorm, Lrn, MatMul, NormalizeImage, Pad, Pool, QAdd, QAveragePool,
+           QConv, QMul, QUnary, Quantize, QuantizeAxis, Recurrent, Reduce, Reshape, Resize, ScatterIndexed,
+           Slice, Softmax, Split, Tile, TopK, ToLayout, Transpose, Unary, WConv, WLinear, Where>;
 
 TEST(Identity, KnowsEveryAttributeOfEveryLayer) {
   ASSERT_EQ(All::types(), default_registry().layer_types(DeviceKind::cpu))

@@ -190,6 +190,30 @@ TEST(Resize, OtherRanksAndAxesMatchTheReference) {
   }
 }
 
+// Cubic and antialiased, any scale, both layouts.
+TEST(Resize, FilteredCasesMatchTheReference) {
+  test::Random random;
+  for (int i = 0; i < 60 && !HasFailure(); ++i) {
+    ResizeAttributes a;
+    a.mode = i % 2 == 0 ? ResizeMode::cubic : ResizeMode::linear;
+    a.coordinates = static_cast<ResizeCoordinates>(random.integer(0, 4));
+    a.filter = {random.coin() ? -0.75F : -0.5F, i % 2 == 1 || random.coin(), random.coin()};
+    a.rank = static_cast<int>(random.integer(3, 5));
+    std::vector<std::int64_t> dims{random.integer(1, 2), random.integer(1, 5)};
+    for (int d = 2; d < a.rank; ++d) {
+      dims.push_back(random.integer(1, 12));
+      const std::int64_t size = random.integer(1, 20);
+      a.sizes[static_cast<std::size_t>(d)] = size;
+      a.scales[static_cast<std::size_t>(d)] = static_cast<float>(size) / static_cast<float>(dims.back());
+    }
+    test::Conformance conformance{.inputs = {{random.tensor(Shape(dims), -1, 1)}}, .expected = {"filtered"}};
+    // Weights of cubic add up to less than 2 in size along an axis, and 4 with what is left out; each axis adds at most
+    // 52 numbers.
+    conformance.absolute = (a.rank - 2) * 56 * std::pow(4.0, a.rank - 2) * FLT_EPSILON;
+    test::expect_conformance(Resize(a), conformance);
+  }
+}
+
 TEST(Resize, RefusesHostileNumbers) {
   const auto infer = [](float scale, std::int64_t size, std::int64_t extent) {
     const TensorDesc x{Shape{extent}};

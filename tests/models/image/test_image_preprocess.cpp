@@ -70,7 +70,9 @@ TEST(Preprocess, FindsTheChannelsOfAnInput) {
   EXPECT_EQ(found({1, 28, 28, 1}), "1 x 28x28 pixels");
   EXPECT_EQ(found({1, 3, 224, 3}), "3 x 224x3 planes");
   EXPECT_EQ(found({1, 1, 32, 3}), "1 x 32x3 planes");
-  for (const Shape& shape : {Shape{1, 4, 224, 224}, Shape{1, 224, 3, 224}, Shape{3, 224, 224},
+  EXPECT_EQ(found({3, 224, 192}), "3 x 224x192 planes");
+  EXPECT_EQ(found({224, 192, 1}), "1 x 224x192 pixels");
+  for (const Shape& shape : {Shape{1, 4, 224, 224}, Shape{1, 224, 3, 224}, Shape{224, 224},
                              Shape{1, 3, 0, 224}, Shape{1, 3, 16, 224, 224}, Shape{}}) {
     EXPECT_EQ(found(shape), "none") << shape.str();
   }

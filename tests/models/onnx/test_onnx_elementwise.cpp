@@ -102,6 +102,17 @@ TEST(OnnxElementwise, UnaryFunctionsAndTheirDefaults) {
       HasSubstr("'approximate' is 'sin'"));
 }
 
+TEST(OnnxElementwise, BoundsOfClipMayBeComputed) {
+  OnnxWriter model = one_node(13, "Clip", {"x", "low", "high"});
+  model.input("x", {4}).input("low", {1}).input("high", {});
+  const std::vector<test::TensorPtr> inputs{tensor(Shape{4}, {-3, -1, 1, 3}), tensor(Shape{1}, {-2}),
+                                            tensor(Shape{}, {2})};
+  EXPECT_THAT(run(model, inputs).values, ElementsAre(-2, -1, 1, 2));
+  OnnxWriter one = one_node(13, "Clip", {"x", "", "high"});
+  one.input("x", {4}).input("high", {});
+  EXPECT_THAT(run(one, {inputs[0], inputs[2]}).values, ElementsAre(-3, -1, 1, 2));
+}
+
 TEST(OnnxElementwise, ClipInBothForms) {
   const auto x = tensor({4}, {-3, -1, 1, 3});
   const auto clip = [&](OnnxWriter model) { return run(model.input("x", {4}), {x}).values; };

@@ -165,7 +165,7 @@ TEST(OnnxImport, EqualReasonsAreGrouped) {
       model.failure<UnsupportedError>(),
       HasSubstr("node 'n0' (Frobnicate, opset 17): operator Frobnicate is not supported (and 5 more: node "
                 "'n1', node 'n2', node 'n3', ...)"));
-  model.node("Einsum", {"x"}, {"e"}).output("e");
+  model.node("StringNormalizer", {"x"}, {"e"}).output("e");
   const std::string two = model.failure<UnsupportedError>();
   EXPECT_THAT(two, HasSubstr("7 parts of the model are not supported:\n"));
   EXPECT_EQ(std::count(two.begin(), two.end(), '\n'), 2);
@@ -205,6 +205,65 @@ TEST(OnnxImport, SortsNodesAndDropsWhatNoOutputNeeds) {
       .output("y");
   model.node("NoSuchOperator", {"x"}, {"unused"});
   EXPECT_THAT(node_names(model.read().graph), ElementsAre("the_Neg", "the_Exp", "the_Abs"));
+}
+
+TEST(OnnxImport, WhatNothingReadsMayBeOfAnyType) {
+  OnnxWriter model = relu_model();
+  model.input("text", {2}, 8).input("open", {1, 2}).symbol(1, "anything").constant<float>("w", {7}, {1});
+  model.constant<float>("strings", {1}, {1});
+  model.graph().mutable_initializer(1)->set_data_type(8);
+  model.graph().add_sparse_initializer()->mutable_values()->set_name("sparse");
+  const OnnxModel read = model.read();
+  EXPECT_EQ(read.graph.inputs().size(), 1U);
+  EXPECT_THAT(read.unread, ElementsAre("text", "open"));
+  EXPECT_THAT(model.node("Identity", {"w"}, {"v"}).output("v").failure<Error>(),
+              HasSubstr("initializer 'w': "));
+}
+
+TEST(OnnxImport, PlacesOfOneRefusalAreAllNamed) {
+  OnnxWriter model = relu_model();
+  for (const char* name : {"a", "b"}) {
+    model.constant<float>(name, {1}, {1}).output(name);
+    model.graph().mutable_initializer(model.graph().initializer_size() - 1)->set_data_type(8);
+  }
+  EXPECT_EQ(model.failure<UnsupportedError>(),
+            "initializer 'a': element type string (and 1 more: initializer 'b')");
+}
+
+TEST(OnnxImport, ValuesMakeInputsConstants) {
+  OnnxWriter model = one_node(17, "Reshape", {"x", "shape"});
+  model.input("x", {6}).input("shape", {0}, test::onnx_type<std::int64_t>()).symbol(0, "rank");
+  OnnxOptions options;
+  options.values = {{"shape", {2, 3}}};
+  const OnnxModel read = model.read(options);
+  ASSERT_EQ(read.graph.inputs().size(), 1U);
+  EXPECT_EQ(read.graph.value(read.graph.outputs()[0]).desc.shape, (Shape{2, 3}));
+  options.values = {{"shape", {1.5}}};
+  EXPECT_THAT(model.failure<Error>(options), HasSubstr("the value 1.5 is given for i64 1"));
+  options.values = {{"x", {1, 2}}};
+  EXPECT_THAT(model.failure<Error>(options), HasSubstr("2 values are given for f32 6"));
+  options.values = {{"z", {1}}};
+  EXPECT_THAT(model.failure<Error>(options),
+              HasSubstr("no graph input has the name 'z' (its value is given); there are: x, shape"));
+}
+
+TEST(OnnxImport, OutputsCanBeChosenAndOrdered) {
+  OnnxWriter model;
+  model.input("x", {2}).node("Abs", {"x"}, {"a"}).node("Frobnicate", {"x"}, {"b"}).node("Neg", {"x"}, {"c"});
+  model.output("a").output("b").output("c");
+  OnnxOptions options;
+  options.outputs = {"c"};
+  EXPECT_THAT(node_names(model.read(options).graph), ElementsAre("the_Neg"));
+  options.outputs = {"d"};
+  EXPECT_THAT(model.failure<Error>(options),
+              HasSubstr("no graph output has the name 'd'; there are: a, b, c"));
+  OnnxWriter two;
+  two.input("x", {2, 3}).node("Flatten", {"x"}, {"b"}).node("Shape", {"x"}, {"a"}).output("a").output("b");
+  options = {};
+  options.is_wanted_output = [](auto inputs, const TensorDesc& output) {
+    return output.dtype == DType::f32 && inputs.size() == 1;
+  };
+  EXPECT_THAT(two.read(options).graph.output_names(), ElementsAre("b", "a"));
 }
 
 TEST(OnnxImport, NodesGetUniqueNames) {
@@ -257,20 +316,20 @@ TEST(OnnxImport, ListsAllUnsupportedPartsAtOnce) {
   model.input("x", {1, 2, 4, 4});
   model.node("Frobnicate", {"x"}, {"a"});
   model.node("Relu", {"a"}, {"b"});  // follows from the first; must not be listed
-  model.node("Einsum", {"b"}, {"c"});
-  model.node("FusedMatMul", {"x"}, {"d"}, {}, "com.microsoft");
+  model.node("StringNormalizer", {"b"}, {"c"});
+  model.node("BeamSearch", {"x"}, {"d"}, {}, "com.microsoft");
   model.node("Elu", {"x"}, {"e"}, {{"frob", std::int64_t{1}}});
   model.constant<float>("w", {1}, {0});
-  model.graph().mutable_initializer(0)->set_data_type(4);
+  model.graph().mutable_initializer(0)->set_data_type(12);
   model.node("Sum", {"c", "d", "e", "w"}, {"y"}).output("y");
   const std::string message = model.failure<UnsupportedError>();
   EXPECT_THAT(message, HasSubstr("5 parts of the model are not supported:\n"));
-  EXPECT_THAT(message, HasSubstr("\n  initializer 'w': element type uint16"));
+  EXPECT_THAT(message, HasSubstr("\n  initializer 'w': element type uint32"));
   EXPECT_THAT(message,
               HasSubstr("\n  node 'the_Frobnicate' (Frobnicate, opset 17): operator Frobnicate is not"));
-  EXPECT_THAT(message, HasSubstr("\n  node 'the_Einsum' (Einsum, opset 17): "));
+  EXPECT_THAT(message, HasSubstr("\n  node 'the_StringNormalizer' (StringNormalizer, opset 17): "));
   EXPECT_THAT(message,
-              HasSubstr("(com.microsoft::FusedMatMul, opset 17): operator com.microsoft::FusedMatMul is"));
+              HasSubstr("(com.microsoft::BeamSearch, opset 17): operator com.microsoft::BeamSearch is"));
   EXPECT_THAT(message, HasSubstr("\n  node 'the_Elu' (Elu, opset 17): attribute 'frob' is not supported"));
   EXPECT_THAT(message, AllOf(Not(HasSubstr("Relu")), Not(HasSubstr("Sum"))));
   EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 5);

@@ -134,23 +134,111 @@ TEST(OnnxQuantized, WhatIsRefused) {
     OnnxWriter model = one_node(opset, "QuantizeLinear", {"x", "s"}, attributes);
     return model.input("x", {2, 4}).constant<float>("s", dims, scales);
   };
-  EXPECT_THAT(
-      quantize(21, {2, 2}, {1, 1, 1, 1}, {{"block_size", std::int64_t{2}}}).failure<UnsupportedError>(),
-      HasSubstr("attribute 'block_size': blocked quantization"));
-  EXPECT_THAT(quantize(13, {2, 2}, {1, 1, 1, 1}).failure<UnsupportedError>(),
-              HasSubstr("scales of shape 2x2"));
+  EXPECT_THAT(quantize(21, {2, 2}, {1, 1, 1, 1}, {{"block_size", std::int64_t{4}}}).failure<Error>(),
+              HasSubstr("2 blocks of 4 for 4 elements"));
+  EXPECT_THAT(quantize(21, {3, 2}, {1, 1, 1, 1, 1, 1}).failure<Error>(),
+              HasSubstr("scales of shape 3x2 for blocks along axis 1 of 2x4"));
   EXPECT_THAT(quantize(13, {3}, {1, 1, 1}).failure<Error>(), HasSubstr("3 scales for axis 1 of 2x4"));
-  EXPECT_THAT(quantize(13, {}, {-1}).failure<Error>(), HasSubstr("the scale of the tensor is -1"));
-  EXPECT_THAT(quantize(13, {}, {0}).failure<Error>(), HasSubstr("the scale of the tensor is 0"));
+  EXPECT_THAT(quantize(13, {}, {-1}).failure<Error>(), HasSubstr("the scale of 'x' is -1 ('s')"));
+  EXPECT_THAT(quantize(13, {}, {0}).failure<Error>(), HasSubstr("the scale of 'x' is 0, below"));
+  EXPECT_THAT(quantize(13, {4}, {1, 1, 1e-40F, 1}).failure<Error>(),
+              HasSubstr("the scale of channel 2 of 'x' is 1e-40"));
   EXPECT_THAT(quantize(13, {0}, {}).failure<Error>(), HasSubstr("0 scales and 0 zero points"));
   EXPECT_THAT(quantize(13, {2}, {1, 1}, {{"axis", std::int64_t{2}}}).failure<Error>(),
               HasSubstr("axis 2 of a tensor"));
-  EXPECT_THAT(quantize(21, {}, {1}, {{"output_dtype", std::int64_t{5}}}).failure<UnsupportedError>(),
-              HasSubstr("element type int16"));
-  OnnxWriter running = one_node(13, "QuantizeLinear", {"x", "s"});
-  running.input("x", {4}).input("s", {4});
-  EXPECT_THAT(running.failure<UnsupportedError>(),
-              HasSubstr("scales of shape 4 that are computed at run time"));
+}
+
+TEST(OnnxQuantized, ScalesOfChannelsMayBeComputed) {
+  OnnxWriter model = one_node(13, "QuantizeLinear", {"x", "s"}, {{"axis", std::int64_t{0}}});
+  model.input("x", {2, 2}).input("s", {2});
+  EXPECT_THAT(
+      values<std::uint8_t>(model.read(), {tensor(Shape{2, 2}, {1, 2, 3, 999}), tensor(Shape{2}, {1, 2})}),
+      ElementsAre(1, 2, 2, 255));
+}
+
+OnnxWriter& add_narrow(OnnxWriter& model, const std::string& name, const Dims& dims, int type,
+                       const std::string& bytes) {
+  auto& tensor = *model.graph().add_initializer();
+  tensor.set_name(name);
+  tensor.set_data_type(type);
+  tensor.mutable_dims()->Add(dims.begin(), dims.end());
+  tensor.set_raw_data(bytes);
+  return model;
+}
+
+constexpr int kUint16 = 4, kInt16 = 5, kUint4 = 21, kInt4 = 22;
+
+TEST(OnnxQuantized, ActivationsIn16Bits) {
+  for (const bool is_signed : {false, true}) {
+    OnnxWriter model(21);
+    add_narrow(model, "z", {}, is_signed ? kInt16 : kUint16, std::string("\x02\x01", 2));  // 258
+    model.input("x", {2, 2})
+        .constant<float>("s", {}, {0.5F})
+        .node("QuantizeLinear", {"x", "s", "z"}, {"q"})
+        .node("Transpose", {"q"}, {"t"})
+        .node("DequantizeLinear", {"t", "s", "z"}, {"d"})
+        .output("d")
+        .output("q");
+    const std::vector<test::TensorPtr> inputs{tensor(Shape{2, 2}, {1.25F, -2, 1e6F, -1e6F})};
+    const float most = 0.5F * static_cast<float>((is_signed ? 32767 : 65535) - 258);
+    const float least = 0.5F * static_cast<float>((is_signed ? -32768 : 0) - 258);
+    EXPECT_THAT(values<float>(model.read(), inputs), ElementsAre(1, most, -2, least));
+    EXPECT_THAT(values<std::int32_t>(model.read(), inputs, 1),
+                ElementsAre(260, 254, is_signed ? 32767 : 65535, is_signed ? -32768 : 0));
+  }
+}
+
+TEST(OnnxQuantized, WhatWouldOverflowDifferentlyIsRefused) {
+  OnnxWriter model(21);
+  add_narrow(model, "a", {1}, kUint16, std::string("\xFF\xFF", 2)).node("Add", {"a", "a"}, {"y"}).output("y");
+  EXPECT_THAT(model.failure<UnsupportedError>(), HasSubstr("input 0 is uint16; such integers are taken by"));
+  OnnxWriter cast = one_node(21, "Cast", {"x"}, {{"to", std::int64_t{kUint16}}}).input("x", {1});
+  EXPECT_THAT(cast.failure<UnsupportedError>(), HasSubstr("element type uint16"));
+}
+
+TEST(OnnxQuantized, WeightsIn4Bits) {
+  for (const bool is_signed : {false, true}) {
+    OnnxWriter model(21);
+    // 1, 15 or -1, 7, 8 or -8, 3; the last half byte is empty.
+    add_narrow(model, "w", {1, 5}, is_signed ? kInt4 : kUint4, "\xF1\x87\x03");
+    model.constant<float>("s", {5}, {1, 2, 3, 4, 5})
+        .input("x", {1, 5})
+        .node("DequantizeLinear", {"w", "s"}, {"d"})
+        .node("Add", {"x", "d"}, {"y"})
+        .output("y");
+    const std::vector<test::TensorPtr> inputs{tensor(Shape{1, 5}, {0, 0, 0, 0, 0})};
+    EXPECT_THAT(values<float>(model.read(), inputs),
+                ElementsAre(1, is_signed ? -2 : 30, 21, is_signed ? -32 : 32, 15));
+  }
+}
+
+TEST(OnnxQuantized, ScalesOfBlocks) {
+  // 5 rows in blocks of 2 along axis 0, the last one of one row.
+  OnnxWriter model(21);
+  model.constant<std::int8_t>("w", {5, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10})
+      .constant<float>("s", {3, 2}, {1, 2, 10, 20, 100, 200})
+      .constant<std::int8_t>("z", {3, 2}, {0, 0, 1, 1, 0, 0})
+      .input("x", {5, 2})
+      .node("DequantizeLinear", {"w", "s", "z"}, {"d"},
+            {{"axis", std::int64_t{0}}, {"block_size", std::int64_t{2}}})
+      .node("Add", {"x", "d"}, {"y"})
+      .output("y");
+  const std::vector<test::TensorPtr> inputs{tensor(Shape{5, 2}, std::vector<float>(10, 0))};
+  EXPECT_THAT(values<float>(model.read(), inputs), ElementsAre(1, 4, 3, 8, 40, 100, 60, 140, 900, 2000));
+}
+
+// TensorRT's exporter gives channels of zeros such scales.
+TEST(OnnxQuantized, AWeightWithAScaleOfZeroIsNothing) {
+  OnnxWriter model(13);
+  model.constant<float>("w", {3, 1}, {5, 0, 1e-41F})
+      .constant<float>("s", {3}, {0.5F, 0, 1e-42F})
+      .constant<std::int8_t>("z", {3}, {0, 0, 0})
+      .input("x", {3, 1})
+      .node("QuantizeLinear", {"w", "s", "z"}, {"q"}, {{"axis", test::kZero}})
+      .node("DequantizeLinear", {"q", "s", "z"}, {"d"}, {{"axis", test::kZero}})
+      .node("Add", {"x", "d"}, {"y"})
+      .output("y");
+  EXPECT_THAT(values<float>(model.read(), {tensor(Shape{3, 1}, {1, 2, 3})}), ElementsAre(6, 2, 3));
 }
 
 TEST(OnnxQuantized, QLinearConvOfOneTap) {

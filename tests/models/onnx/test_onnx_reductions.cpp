@@ -131,15 +131,37 @@ TEST(OnnxResize, ScalesOrSizes) {
   EXPECT_EQ(shape("not_smaller"), (Shape{1, 1, 3, 6}));  // 1.5 of 4
 }
 
+// The weights are those of the specification; 4 positions to 2, half_pixel: middles at 0.5 and 2.5.
+TEST(OnnxResize, CubicAndAntialias) {
+  const auto x = tensor<float>({1, 1, 1, 4}, {1, 2, 4, 8});
+  const auto halved = [&](const std::vector<test::Attribute>& attributes) {
+    OnnxWriter model = one_node(19, "Resize", {"x", "", "", "sizes"}, attributes);
+    model.input("x", {1, 1, 1, 4}).integers("sizes", {1, 1, 1, 2});
+    return run(model, {x}).values;
+  };
+  const auto near = [](double a, double b) { return ElementsAre(DoubleNear(a, 1e-6), DoubleNear(b, 1e-6)); };
+  const test::Attribute cubic{"mode", std::string("cubic")};
+  const test::Attribute linear{"mode", std::string("linear")};
+  const test::Attribute smooth{"antialias", kOne};
+  const test::Attribute inside{"exclude_outside", kOne};
+  // At 0.5: -3/32 of x[-1] = x[0] and of x[2], 19/32 of x[0] and x[1]. At 2.5 the same of x[1] and x[4] = x[3].
+  const double a = -3.0 / 32;
+  const double b = 19.0 / 32;
+  EXPECT_THAT(halved({cubic}), near(a * (1 + 4) + b * (1 + 2), a * (2 + 8) + b * (4 + 8)));
+  EXPECT_THAT(halved({cubic, inside}),
+              near((a * 4 + b * (1 + 2)) / (1 - a), (a * 2 + b * (4 + 8)) / (1 - a)));
+  // A triangle of reach 2 around 0.5: 1/8, 3/8, 3/8, 1/8 of x[-1], x[0], x[1], x[2].
+  EXPECT_THAT(halved({linear, smooth}), near((1 + 3 + 6 + 4) / 8.0, (2 + 12 + 24 + 8) / 8.0));
+  EXPECT_THAT(halved({linear, smooth, inside}), near((3 + 6 + 4) / 7.0, (2 + 12 + 24) / 7.0));
+}
+
 TEST(OnnxResize, WhatIsNotSupported) {
   const auto refused = [](const test::Attribute& attribute) {
     return resize(19, {"x", "", "scales"}, {attribute}).failure<UnsupportedError>();
   };
-  EXPECT_THAT(refused({"mode", std::string("cubic")}), HasSubstr("'mode' is 'cubic'"));
+  EXPECT_THAT(refused({"mode", std::string("lanczos")}), HasSubstr("'mode' is 'lanczos'"));
   EXPECT_THAT(refused({"coordinate_transformation_mode", std::string("tf_crop_and_resize")}),
               HasSubstr("'coordinate_transformation_mode' is 'tf_crop_and_resize'"));
-  EXPECT_THAT(refused({"antialias", kOne}), HasSubstr("antialiasing"));
-  EXPECT_THAT(refused({"exclude_outside", kOne}), HasSubstr("'exclude_outside'"));
   // Integers that are quantized values, as ONNX Runtime's QOperator form has them.
   for (const char* zero : {"u8", "s8"}) {
     OnnxWriter linear;

@@ -235,6 +235,26 @@ TEST_F(OnnxExternalData, ReadsARange) {
   EXPECT_THAT(only_constant(below).values<float>(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
+TEST_F(OnnxExternalData, WithoutALengthMoreThanNeededIsFine) {
+  const OnnxModel model = read("data.bin", "16", "", {3});
+  EXPECT_THAT(only_constant(model).values<float>(), ElementsAre(4, 5, 6));
+}
+
+// As Hugging Face's cache: names in one folder, files in another.
+TEST_F(OnnxExternalData, TheFolderOfALinkedModelIsItsFolderToo) {
+  read("data.bin", "", "", {16});
+  const fs::path names = root_ / "names";
+  fs::create_directories(names);
+  fs::create_symlink("../models/model.onnx", names / "model.onnx");
+  EXPECT_THAT(only_constant(read_onnx(names / "model.onnx")).values<float>()[15],
+              15);  // data beside the file
+  fs::create_symlink("../models/data.bin", names / "data.bin");
+  EXPECT_THAT(only_constant(read_onnx(names / "model.onnx")).values<float>()[15], 15);  // or beside the link
+  fs::remove(names / "data.bin");
+  fs::create_symlink("../outside.bin", names / "data.bin");
+  EXPECT_THROW(read_onnx(names / "model.onnx"), Error);
+}
+
 TEST_F(OnnxExternalData, RefusesPathsOutOfTheFolder) {
   EXPECT_THAT(failure("../outside.bin"), HasSubstr("without '..'"));
   EXPECT_THAT(failure("sub/../../outside.bin"), HasSubstr("without '..'"));

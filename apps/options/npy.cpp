@@ -1,9 +1,12 @@
-#include "apps/measuring/npy.h"
+#include "apps/options/npy.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -14,6 +17,10 @@ namespace pipit::internal::apps {
 namespace {
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
+
+constexpr std::pair<std::string_view, DType> kElements[] = {
+    {"'<f4'", DType::f32}, {"'<f8'", DType::f64}, {"'|i1'", DType::i8},     {"'<i4'", DType::i32},
+    {"'<i8'", DType::i64}, {"'|u1'", DType::u8},  {"'|b1'", DType::boolean}};
 
 // The value of 'key': in the header, a Python dictionary in one line; empty where the key is not there.
 std::string_view value_of(std::string_view header, std::string_view key) {
@@ -71,18 +78,25 @@ Tensor parse_npy(std::string_view content, const std::filesystem::path& file) {
   if (length > content.size() - begin) fail("{}: the file ends within its header", path);
   const std::string_view header = content.substr(begin, length);
   const std::string_view type = value_of(header, "'descr'");
-  if (!type.starts_with("'<f4'"))
-    fail("{}: elements of type {}; expected '<f4': save array.astype(numpy.float32)", path,
-         printable(type.substr(0, type.find(','))));
+  const auto* element =
+      std::ranges::find_if(kElements, [&](const auto& e) { return type.starts_with(e.first); });
+  if (element == std::end(kElements)) {
+    fail("{}: elements of type {}; expected {} of little endian: save array.astype(numpy.float32), say", path,
+         printable(type.substr(0, type.find(','))), "f4, f8, i1, i4, i8, u1 or b1");
+  }
   if (!value_of(header, "'fortran_order'").starts_with("False"))
     fail("{}: in Fortran's order; save numpy.ascontiguousarray(array)", path);
-  const TensorDesc desc{shape_of(value_of(header, "'shape'"), path)};
+  const TensorDesc desc{shape_of(value_of(header, "'shape'"), path), element->second};
   const std::string_view data = content.substr(begin + length);
   const std::size_t bytes = naming(path, [&] { return desc.bytes(); });
   if (data.size() != bytes)
     fail("{}: {} bytes after the header; an array of {} has {}", path, data.size(), desc.str(), bytes);
   Tensor tensor(desc);
-  if (!data.empty()) std::memcpy(tensor.values<float>().data(), data.data(), data.size());
+  if (!data.empty()) std::memcpy(tensor.view().data, data.data(), data.size());
+  if (desc.dtype == DType::boolean) {
+    const std::span held(tensor.view().data, data.size());
+    for (std::byte& b : held) b = std::byte{b != std::byte{0}};
+  }
   return tensor;
 }
 
