@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "engine/platform/device.h"
 #include "engine/platform/machine_identity.h"
@@ -16,17 +17,32 @@ constexpr double kHopeless = 3;
 // One that is slower than the best by this share of it after a turn of both, half of it after two, a third after three,
 // is given up too: most of many variants are far slower, and timing them to the end would take most of a choice's time.
 constexpr double kBehind = 0.3;
-// Smaller differences are noise: the earlier candidate keeps the node.
+// Smaller differences are not worth it, and those whose interval holds zero may be noise: the earlier candidate keeps
+// the node.
 constexpr double kTie = 0.03;
 // A first run this long needs no second one for its estimate, in milliseconds.
 constexpr double kLongRun = 50;
 // What may be spent on one node: timed turns of each contender after its estimate, in which short runs are repeated for
 // about kSampleMs milliseconds, at most kMaxRuns times; no further turn once all runs together took kNodeMs, and no
 // further contender after four times that.
-constexpr int kRounds = 5;
+constexpr int kRounds = 5, kFewestRounds = 3;
 constexpr double kSampleMs = 0.5;
 constexpr int kMaxRuns = 20;
 constexpr double kNodeMs = 3000;
+
+// Whether the second of two kernels was the faster in turns of both: the 99 % interval of the mean difference of their
+// times' logarithms (Student's t) lies below zero, whatever the machine did meanwhile to both.
+bool is_faster(std::span<const double> differences) {
+  constexpr double kQuantiles[] = {63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355};
+  const std::size_t n = differences.size();
+  if (n < 2) return false;
+  const double count = static_cast<double>(n);
+  const double mean = std::accumulate(differences.begin(), differences.end(), 0.0) / count;
+  double squares = 0;
+  for (const double d : differences) squares += (d - mean) * (d - mean);
+  const double quantile = kQuantiles[std::min(n - 2, std::size(kQuantiles) - 1)];
+  return mean + quantile * std::sqrt(squares / (count - 1) / count) < 0;
+}
 
 bool can_be_made_up(DType type) {
   return type != DType::i32 && type != DType::i64 && type != DType::boolean;
@@ -148,6 +164,7 @@ Tuner::Decision Tuner::measure(KernelTimer& timer, const NodeSpec& spec, std::ve
       problems[i] = "not timed: the time for this node was used up";
       continue;
     }
+    std::vector<double> differences;  // from the best to the contender, turn by turn
     try {
       NodeSpec own = spec;
       own.variant = contender.variant;
@@ -159,21 +176,33 @@ Tuner::Decision Tuner::measure(KernelTimer& timer, const NodeSpec& spec, std::ve
         contender.kernel.reset();
         continue;
       }
-      for (int round = 0; round < kRounds && spent <= kNodeMs; ++round) {
-        for (Contender* turn : {best, &contender}) {
-          if (turn == nullptr) continue;
-          const double repeats =
-              std::clamp(kSampleMs / std::max(turn->ms, 1e-6), 1.0, static_cast<double>(kMaxRuns));
-          turn->ms = std::min(turn->ms, run(*turn, static_cast<int>(repeats)));
+      // Times of a turn; the least of a kernel's is kept.
+      const auto take_turn = [&](Contender& turn) {
+        const double repeats =
+            std::clamp(kSampleMs / std::max(turn.ms, 1e-6), 1.0, static_cast<double>(kMaxRuns));
+        const double ms = run(turn, static_cast<int>(repeats));
+        turn.ms = std::min(turn.ms, ms);
+        return std::log(std::max(ms, 1e-9));
+      };
+      // What looks faster gets the turns that an interval needs, also where they take long.
+      const auto has_time = [&](int round) {
+        return spent <= kNodeMs || (best != nullptr && round < kFewestRounds && contender.ms < best->ms);
+      };
+      for (int round = 0; round < kRounds && has_time(round); ++round) {
+        if (best == nullptr) {
+          take_turn(contender);
+          continue;
         }
-        if (best != nullptr && contender.ms > best->ms * (1 + kBehind / (round + 1))) break;
+        const double before = take_turn(*best);
+        differences.push_back(take_turn(contender) - before);
+        if (contender.ms > best->ms * (1 + kBehind / (round + 1))) break;
       }
     } catch (const Error& e) {
       contender.kernel.reset();
       problems[i] = e.what();
       continue;
     }
-    if (best != nullptr && contender.ms >= best->ms * (1 - kTie)) {
+    if (best != nullptr && (contender.ms >= best->ms * (1 - kTie) || !is_faster(differences))) {
       contender.kernel.reset();
       continue;
     }

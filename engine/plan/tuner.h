@@ -95,9 +95,10 @@ class Tuner {
   };
   /// Chooses among candidates that accept the node, given in order of preference (at least one). Each pair of
   /// candidate and variant runs once to warm up and once for an estimate; those within three times the best so far
-  /// are then timed in turns with it, and win only if they are faster by more than 3 %. Equal nodes are timed once,
-  /// on the first one's constants. A candidate named kReference is timed only where no other accepts. Nodes with
-  /// inputs that are neither floating-point nor 8-bit go by order: made-up indices would not be valid.
+  /// are then timed in turns with it, and win only if they are faster by more than 3 % and the interval of the
+  /// difference (99 %) says that they are. Equal nodes are timed once, on the first one's constants. A candidate named
+  /// kReference is timed only where no other accepts. Nodes with inputs that are neither floating-point nor 8-bit go by
+  /// order: made-up indices would not be valid.
   Selected choose(DeviceKind device, const NodeSpec& spec, std::span<const Candidate* const> accepting);
 
   /// Frees what kernels were timed on; the decisions stay.

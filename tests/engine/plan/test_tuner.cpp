@@ -124,6 +124,43 @@ TEST_F(TunerTest, TiesGoToTheEarlier) {
             "second");
 }
 
+// A clock on which kernels take what they say times what the machine does at that turn.
+class NoisyTimer final : public KernelTimer {
+ public:
+  NoisyTimer(std::map<double, std::vector<double>> factors) : factors_(std::move(factors)) {}
+  void load(const NodeSpec&) override {}
+  double warm_up(const Kernel& kernel) override { return ms_of(kernel); }
+  double time(const Kernel& kernel, int) override {
+    const double ms = ms_of(kernel);
+    const std::vector<double>& factors = factors_.at(ms);
+    return ms * factors[turns_[ms]++ % factors.size()];
+  }
+
+ private:
+  static double ms_of(const Kernel& kernel) { return dynamic_cast<const TimedToy&>(kernel).ms; }
+  std::map<double, std::vector<double>> factors_;  // by the kernel's time; the first is that of its estimate
+  std::map<double, std::size_t> turns_;
+};
+
+TEST_F(TunerTest, OnlyAnIntervalTakesTheNodeFromTheRule) {
+  const auto chosen = [&](std::vector<double> rule, std::vector<double> other) {
+    TunerOptions tuning;
+    tuning.make_timer = [&](DeviceKind, const NodeSpec&) {
+      return std::make_unique<NoisyTimer>(std::map<double, std::vector<double>>{{1, rule}, {0.9, other}});
+    };
+    return plan(registry_of({toy("rule", 1), toy("other", 0.9)}), std::make_shared<Tuner>(std::move(tuning)))
+        ->steps()[0]
+        .kernel_name;
+  };
+  EXPECT_EQ(chosen({1}, {1}), "other");
+  EXPECT_EQ(chosen({1, 1.01, 1, 0.99}, {1, 0.99, 1.02, 1.01}), "other");
+  // Its least time is the least of all, and its mean is, too; but it varies more than that.
+  EXPECT_EQ(chosen({1}, {1, 0.7, 1.2, 1.1, 0.95, 1.2}), "rule");
+  EXPECT_EQ(chosen({1, 1.3, 1, 1, 1.25, 1}, {1, 1.15, 1.08, 1.1, 1, 1.12}), "rule");
+  // The machine slows both down at some turns: the difference is as sure.
+  EXPECT_EQ(chosen({1, 1, 1, 1, 1, 1, 2, 1.5, 3, 1, 2}, {1, 2, 1.5, 3, 1, 2}), "other");
+}
+
 TEST_F(TunerTest, NodesWhoseKernelsKeepOtherSharesAreTimedApart) {
   std::vector<double> shares{1, 0.5, 0.25, 0.2504, 1};
   Candidate pruned = toy("pruned", 1);
