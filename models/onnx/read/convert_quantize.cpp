@@ -36,13 +36,13 @@ bool is_computed(NodeContext& node) {
 }
 
 // The integers of a type, in f32: what they saturate to and where they lie.
-struct Integers {
+struct IntegerType {
   double low, high;
   DType container;
   std::int32_t narrow;  // NarrowInteger's data type; 0: none
 };
 
-Integers integers_for(DType type, std::int32_t narrow) {
+IntegerType integers_for(DType type, std::int32_t narrow) {
   if (const auto integer = narrow_integer(narrow))
     return {static_cast<double>(integer->low), static_cast<double>(integer->high), integer->container,
             narrow};
@@ -109,7 +109,7 @@ ValueId broadcastable(NodeContext& node, int index, Along along, const char* par
 }
 
 // The text of the operators in layers: for types without layers of their own, blocks, and scales that are not known.
-ValueId quantized_in_steps(NodeContext& node, const Integers& to, Along along) {
+ValueId quantized_in_steps(NodeContext& node, const IntegerType& to, Along along) {
   const ValueId x = as_type(node, node.input(0), DType::f32, "x");
   const ValueId steps = combine(node, BinaryKind::div, x, broadcastable(node, 1, along, "scale"), "steps");
   ValueId y = node.emit(std::make_shared<Unary>(UnaryAttributes{UnaryKind::round}), {steps}, "rounded");
