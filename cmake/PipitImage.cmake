@@ -9,7 +9,7 @@ endif()
 set(PIPIT_HAVE_IMAGE_LIBRARIES OFF)
 if(NOT _pipit_image STREQUAL "OFF")
   find_package(JPEG)
-  find_package(PNG)
+  find_package(PNG)  # and ZLIB, which it needs
   if(JPEG_FOUND AND PNG_FOUND)
     # Other libraries of that name interpolate chroma differently.
     include(CheckCXXSymbolExists)

@@ -59,7 +59,7 @@ class Plans(CommandTest):
                 self.assert_refused(path, words)
                 if path != "none":
                     done = self.pipit("inspect", path, code=RUNTIME)
-                    self.assert_one_line_error(done, path, "not a regular file")
+                    self.assert_one_line_error(done, path, "is a folder" if path == "images" else "not a regular file")
 
     def test_images_prepared_otherwise_are_told_of(self):
         int8 = ("--precision", "int8", "--plan", "plan.json")
