@@ -39,7 +39,8 @@ using detail::SharedClassifier;
 std::shared_ptr<const SharedClassifier> load(const std::string& name, const ClassifierOptions& options) {
   const ScopedFloatMode mode;
   if (options.load.batch != 1)
-    fail("{}: batch {} is asked for; a classifier runs one image at a time", name, options.load.batch);
+    fail("{}: a classifier runs one image at a time; load it with batch 1 instead of {}", name,
+         options.load.batch);
   OnnxOptions onnx = detail::onnx_options(options.load);
   onnx.is_wanted_output = is_class_output;
   Model model = load_model(name, onnx);

@@ -39,7 +39,7 @@ class Recurrent final : public LayerOf<Recurrent, RecurrentAttributes> {
   static constexpr std::string_view kType = "Recurrent";
   enum Input : std::uint8_t { kGates, kWeights, kHiddenBias, kLengths, kFirstHidden, kFirstCell, kPeepholes };
 
-  /// Throws Error when the activations are not as many as the directions need, or not defined on floating point.
+  /// Throws Error when the number of activations does not fit the directions, or one is not for floating point.
   explicit Recurrent(RecurrentAttributes attributes);
 
   std::vector<TensorDesc> infer(std::span<const TensorDesc* const> inputs) const override;

@@ -111,7 +111,7 @@ std::string other_format(std::span<const std::byte> bytes, std::uint64_t size) {
     return fmt::format("a safetensors file, which holds weights and no network; {}", kExportTorch);
   if (is_pickle(head)) return fmt::format("a pickle (PyTorch's older .pt and .pth files); {}", kExportTorch);
   if (is_html(head))
-    return "a web page (HTML), not the file behind the link; download the file itself (its \"raw\" or "
+    return "a web page (HTML), not the model that the page shows; download the file itself (its \"raw\" or "
            "\"download\" link)";
   if (begins_like(head, "<?xml")) return "an XML file (perhaps OpenVINO's); give the ONNX file of the model";
   if (std::ranges::all_of(head, [](char c) { return c == 0; }))

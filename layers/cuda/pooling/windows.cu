@@ -405,7 +405,7 @@ __global__ void pool_integers(PoolGeometry g, IntegerOperand operand, AverageSto
   }
 }
 
-// Channels of a thread: as many as both sides allow.
+// Channels of a thread: the largest number that both sides allow.
 int channels_at_once(const ConstTensorView& x, const TensorView& y) {
   if (!is_channels_last(x.desc) || !is_channels_last(y.desc)) return 1;
   const auto all = reinterpret_cast<std::uintptr_t>(x.data) | reinterpret_cast<std::uintptr_t>(y.data) |

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kUndefined = 0;  // TensorProto.DataType
 constexpr std::int64_t kFloat32 = 1;
 
-// Along which dimension scales lie, and how many elements of it share one (0: as many as scales leave to each).
+// The dimension that scales lie along, and its elements per scale (0: its extent divided by the number of scales).
 struct Along {
   std::int64_t axis;
   std::int64_t block;

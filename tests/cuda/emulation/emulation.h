@@ -28,7 +28,7 @@ struct Launch {
   bool cluster_along_y = false;
   std::uint64_t seed = 1;  ///< of all that is left to chance: the same seed, the same run
   int resident = 1;        ///< clusters that are alive at once; 0: all, as cooperative launches have it
-  int registers = 0;       ///< of a thread at first, for setmaxnreg; 0: as many as fit
+  int registers = 0;       ///< of a thread before setmaxnreg; 0: the most that fit
   double lateness = 1;     ///< of copies and products; 0: as soon as possible
 };
 

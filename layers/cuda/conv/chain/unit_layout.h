@@ -101,7 +101,7 @@ inline constexpr int kBlockMaxShared = 227 << 10;  ///< bytes that a block of th
 inline constexpr int kBlockReserved = 2
                                       << 10;  ///< of them: barriers, counters, the alignment of what follows
 
-/// Groups of four warps that take turns at iterations, as many as there are registers for.
+/// Groups of four warps, which do iterations in turn; their registers limit the number of groups.
 constexpr int block_groups(int element_bytes) {
   return element_bytes == 1 ? 4 : 3;
 }
