@@ -1,15 +1,16 @@
-// RNN, GRU and LSTM with constant weights: in every step a product of the hidden state with the packed weights, then
-// the gates of each sample. Directions and blocks of samples are shared out; a step waits for the one before.
+// RNN, GRU and LSTM: in every step a product of the hidden states with the packed weights, then the gates.
+// Directions and blocks of samples are shared out; a step waits for the one before.
 #include "layers/ops/recurrent.h"
 
 #include <algorithm>
-#include <vector>
 
+#include "engine/base/ceil_div.h"
 #include "engine/graph/shared_buffer.h"
 #include "engine/platform/simd.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/elementwise/elementwise_loops.h"
 #include "layers/cpu/families.h"
+#include "layers/cpu/linear/gemm.h"
 #include "layers/cpu/work_sharing.h"
 #include "layers/ops/operands.h"
 
@@ -17,35 +18,14 @@ namespace pipit::internal {
 
 namespace {
 
-// Columns of a packed block; its rows follow each other.
-constexpr std::int64_t kColumns = 64;
-// Samples that one worker takes through all steps.
-constexpr std::int64_t kSamples = 8;
+// Samples that one worker takes through all steps: as many as share what they read of the weights.
+constexpr std::int64_t kSamples = 16;
+// Columns of a task that packs weights.
+constexpr std::int64_t kPackedColumns = 192;
 
-// GCC drops attributes whose values depend on a template's parameter.
-template <int kLanes>
-struct BlockLanes;
-template <>
-struct BlockLanes<8> {
-  using Vector = float __attribute__((vector_size(32), aligned(4), may_alias));
-};
-template <>
-struct BlockLanes<16> {
-  using Vector = float __attribute__((vector_size(64), aligned(4), may_alias));
-};
-
-// y += x times a packed block.
-template <int kLanes>
-PIPIT_INLINE inline void add_block(const float* packed, const float* x, std::int64_t depth, float* y) {
-  using Vector = typename BlockLanes<kLanes>::Vector;
-  constexpr int kVectors = kColumns / kLanes;
-  Vector sums[kVectors];
-  for (int v = 0; v < kVectors; ++v) sums[v] = reinterpret_cast<const Vector*>(y)[v];
-  for (std::int64_t k = 0; k < depth; ++k) {
-    const auto* row = reinterpret_cast<const Vector*>(packed + k * kColumns);
-    for (int v = 0; v < kVectors; ++v) sums[v] += x[k] * row[v];
-  }
-  for (int v = 0; v < kVectors; ++v) reinterpret_cast<Vector*>(y)[v] = sums[v];
+// Floats from one row to the next: rows do not compete for the same lines of a cache.
+std::int64_t row_step(std::int64_t columns) {
+  return round_up(columns, kGemmPadding) + kGemmPadding;
 }
 
 // c = f c + i g and, of a cell state after its activation, h = o a.
@@ -81,34 +61,51 @@ PIPIT_INLINE inline void mix(const float* z, const float* n, float* h, std::int6
 Refusal refuse_recurrent(const NodeSpec& spec) {
   if (spec.precision != Precision::fp32) return refuse_reduced_precision(spec);
   if (spec.inputs[Recurrent::kGates]->dtype != DType::f32) return "only f32 is handled";
-  if (spec.constant(Recurrent::kWeights) == nullptr) return "the weights are computed at run time";
   return refuse_unless_row_major(spec);
 }
+
+// The samples of one task, and where they are.
+struct RecurrentBlock {
+  std::int64_t direction = 0;
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  std::int64_t step = 0;
+  const float* weights = nullptr;
+  float* gates = nullptr;   // [samples][gate_step_]
+  float* hidden = nullptr;  // [samples][hidden_step_]
+  float* cell = nullptr;    // likewise
+  float* other = nullptr;   // likewise
+  float* workspace = nullptr;
+  std::int64_t length[kSamples] = {};
+
+  bool goes_on(std::int64_t b) const { return step < length[b]; }
+};
 
 class PackedRecurrent final : public Kernel {
  public:
   explicit PackedRecurrent(const NodeSpec& spec)
       : a_(layer_as<Recurrent>(spec.layer).attributes()),
         g_(a_, spec.inputs[Recurrent::kGates]->shape, spec.inputs[Recurrent::kWeights]->shape),
-        threads_(spec.threads) {
+        threads_(spec.threads),
+        gate_step_(row_step(g_.gates * g_.hidden)),
+        hidden_step_(row_step(g_.hidden)) {
     // Gate h of a GRU has another operand or another scale, so that its product is one of its own.
-    common_ = a_.kind == RecurrentKind::gru ? 2 : g_.gates;
-    common_columns_ = padded(common_ * g_.hidden);
-    rest_columns_ = padded((g_.gates - common_) * g_.hidden);
-    HostBuffer packed =
-        zeroed_host_buffer(static_cast<std::size_t>(g_.directions * direction_floats()) * sizeof(float));
-    auto* to = reinterpret_cast<float*>(packed.data());
-    const std::span<const float> weights = spec.constant(Recurrent::kWeights)->values<float>();
-    for (std::int64_t d = 0; d < g_.directions; ++d) {
-      const float* from = weights.data() + d * g_.gates * g_.hidden * g_.hidden;
-      pack(from, common_ * g_.hidden, to + d * direction_floats());
-      pack(from + common_ * g_.hidden * g_.hidden, (g_.gates - common_) * g_.hidden,
-           to + d * direction_floats() + common_columns_ * g_.hidden);
-    }
+    const std::int64_t common = a_.kind == RecurrentKind::gru ? 2 : g_.gates;
+    common_ = GemmBlocking(g_.hidden, common * g_.hidden, kPackedColumns);
+    rest_ = GemmBlocking(g_.hidden, (g_.gates - common) * g_.hidden, kPackedColumns);
+    direction_floats_ = static_cast<std::int64_t>(common_.packed_floats() + rest_.packed_floats());
+    const Tensor* weights = spec.constant(Recurrent::kWeights);
+    constant_ = weights != nullptr;
+    if (!constant_) return;
+    HostBuffer packed(weights_bytes());
+    for (std::int64_t task = 0; task < packing_tasks(); ++task)
+      pack(weights->values<float>().data(), task, reinterpret_cast<float*>(packed.data()));
     packed_ = SharedBuffer(std::move(packed));
   }
 
-  std::size_t scratch_bytes() const override { return worker_bytes() * static_cast<std::size_t>(threads_); }
+  std::size_t scratch_bytes() const override {
+    return (constant_ ? 0 : weights_bytes()) + worker_bytes() * static_cast<std::size_t>(threads_);
+  }
   bool reads_constant(std::size_t index) const override { return index != Recurrent::kWeights; }
   std::size_t packed_bytes() const override { return packed_.bytes(); }
 
@@ -116,77 +113,85 @@ class PackedRecurrent final : public Kernel {
            const RunContext& context) const override {
     for (std::int64_t b = 0; b < g_.samples; ++b)
       sequence_length(inputs, g_, b);  // throws here, not in a worker
-    const std::int64_t blocks = (g_.samples + kSamples - 1) / kSamples;
+    const auto* packed = reinterpret_cast<const float*>(packed_.data());
+    std::byte* scratch = context.scratch;
+    if (!constant_) {
+      auto* to = reinterpret_cast<float*>(scratch);
+      const float* from = inputs[Recurrent::kWeights].as<float>();
+      context.pool.parallel_for(packing_tasks(), [&](std::int64_t task, int) { pack(from, task, to); });
+      packed = to;
+      scratch += weights_bytes();
+    }
+    const std::int64_t blocks = ceil_div(g_.samples, kSamples);
     context.pool.parallel_for(g_.directions * blocks, [&](std::int64_t task, int worker) {
-      Samples samples;
-      samples.direction = task / blocks;
-      samples.first = task % blocks * kSamples;
-      samples.count = std::min(kSamples, g_.samples - samples.first);
-      auto* memory =
-          reinterpret_cast<float*>(context.scratch + static_cast<std::size_t>(worker) * worker_bytes());
-      samples.gates = memory;
-      samples.hidden = samples.gates + kSamples * gate_stride();
-      samples.cell = samples.hidden + kSamples * g_.hidden;
-      samples.other = samples.cell + kSamples * g_.hidden;
-      run_samples(samples, inputs, outputs);
+      RecurrentBlock block;
+      block.direction = task / blocks;
+      block.first = task % blocks * kSamples;
+      block.count = std::min(kSamples, g_.samples - block.first);
+      block.weights = packed + block.direction * direction_floats_;
+      block.workspace = reinterpret_cast<float*>(scratch + static_cast<std::size_t>(worker) * worker_bytes());
+      block.gates = block.workspace + common_.workspace_floats(rows());
+      block.hidden = block.gates + rows() * gate_step_;
+      block.cell = block.hidden + rows() * hidden_step_;
+      block.other = block.cell + rows() * hidden_step_;
+      run_block(block, inputs, outputs);
     });
   }
 
  private:
-  struct Samples {
-    std::int64_t direction = 0;
-    std::int64_t first = 0;
-    std::int64_t count = 0;
-    float* gates = nullptr;   // [samples][gate_stride()]
-    float* hidden = nullptr;  // [samples][hidden]
-    float* cell = nullptr;    // likewise
-    float* other = nullptr;   // [rest_columns_ and hidden at least], of one sample
-    std::int64_t length[kSamples] = {};
-  };
-
-  static std::int64_t padded(std::int64_t columns) { return (columns + kColumns - 1) / kColumns * kColumns; }
-  std::int64_t direction_floats() const { return (common_columns_ + rest_columns_) * g_.hidden; }
-  // Gates that are computed together, filled up to whole blocks, then gate h of a GRU, filled up likewise.
-  std::int64_t gate_stride() const { return common_columns_ + rest_columns_; }
+  // Of a task, at most.
+  std::int64_t rows() const { return std::min(kSamples, g_.samples); }
+  std::size_t weights_bytes() const {
+    return static_cast<std::size_t>(g_.directions * direction_floats_) * sizeof(float);
+  }
   std::size_t worker_bytes() const {
-    const std::int64_t floats = kSamples * (gate_stride() + 2 * g_.hidden) + padded(g_.hidden);
-    return worker_stride(static_cast<std::size_t>(floats) * sizeof(float));
+    const auto floats = static_cast<std::size_t>(rows() * (gate_step_ + 3 * hidden_step_));
+    return worker_stride((common_.workspace_floats(rows()) + floats) * sizeof(float));
   }
 
-  // Rows [columns][hidden] as blocks of columns.
-  void pack(const float* from, std::int64_t columns, float* to) const {
-    for (std::int64_t c = 0; c < columns; ++c) {
-      float* block = to + c / kColumns * kColumns * g_.hidden + c % kColumns;
-      for (std::int64_t k = 0; k < g_.hidden; ++k) block[k * kColumns] = from[c * g_.hidden + k];
+  std::int64_t packing_tasks() const { return g_.directions * (common_.n_blocks() + rest_.n_blocks()); }
+  // Task: one block column of the weights [direction][gates * hidden][hidden].
+  void pack(const float* weights, std::int64_t task, float* packed) const {
+    const std::int64_t blocks = common_.n_blocks() + rest_.n_blocks();
+    weights += task / blocks * g_.gates * g_.hidden * g_.hidden;
+    packed += task / blocks * direction_floats_;
+    std::int64_t column = task % blocks;
+    const bool rest = column >= common_.n_blocks();
+    if (rest) {
+      column -= common_.n_blocks();
+      weights += common_.n * g_.hidden;
+      packed += common_.packed_floats();
     }
-  }
-  const float* weights_of(std::int64_t direction) const {
-    return reinterpret_cast<const float*>(packed_.data()) + direction * direction_floats();
-  }
-  // y [columns filled up] += x times packed weights, for all samples while a block is in the cache.
-  void multiply_all(const float* packed, std::int64_t columns, const float* x, float* y, std::int64_t y_step,
-                    std::int64_t count) const {
-    for (std::int64_t c = 0; c < columns; c += kColumns) {
-      for (std::int64_t b = 0; b < count; ++b)
-        simd<add_block<8>, add_block<16>>(packed + c * g_.hidden, x + b * g_.hidden, g_.hidden,
-                                          y + b * y_step + c);
-    }
+    pack_block_column(rest ? rest_ : common_, {weights, g_.hidden, true}, column, packed);
   }
 
-  void activate(std::int64_t direction, std::size_t which, float* y, std::int64_t count) const {
-    if (a_.clip > 0 && which < 2) simd<limit>(y, count, static_cast<float>(a_.clip));
-    const std::size_t first = static_cast<std::size_t>(direction) * recurrent_activations(a_.kind);
-    unary_span(a_.activations[first + which], y, y, SpanRows{count, 1, count});
+  // The product of rows x with packed weights is added to y.
+  void multiply(const RecurrentBlock& s, const GemmBlocking& blocking, const float* packed, const float* x,
+                float* y, std::int64_t y_step) const {
+    for (std::int64_t n = 0; n < blocking.n_blocks(); ++n)
+      multiply_block_column(blocking, packed, n, s.count, 1, {x, hidden_step_, false},
+                            y + n * blocking.n_block, y_step, s.workspace);
   }
 
-  void start(Samples& s, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) const {
+  // Of all samples.
+  void activate(const RecurrentBlock& s, std::size_t which, float* y, std::int64_t columns,
+                std::int64_t step) const {
+    for (std::int64_t b = 0; b < s.count && a_.clip > 0 && which < 2; ++b)
+      simd<limit>(y + b * step, columns, static_cast<float>(a_.clip));
+    const std::size_t first = static_cast<std::size_t>(s.direction) * recurrent_activations(a_.kind);
+    unary_span(a_.activations[first + which], y, y, SpanRows{columns, s.count, step});
+  }
+
+  void start(RecurrentBlock& s, std::span<const ConstTensorView> inputs,
+             std::span<const TensorView> outputs) const {
     const float* hidden = optional_data<float>(inputs, Recurrent::kFirstHidden);
     const float* cell = optional_data<float>(inputs, Recurrent::kFirstCell);
-    const std::int64_t count = s.count * g_.hidden;
-    const std::int64_t at = (s.direction * g_.samples + s.first) * g_.hidden;
     const auto fill = [&](const float* from, float* to) {
-      if (from != nullptr) std::copy_n(from + at, count, to);
-      if (from == nullptr) std::fill_n(to, count, 0.0F);
+      for (std::int64_t b = 0; b < s.count; ++b, to += hidden_step_) {
+        if (from == nullptr) std::fill_n(to, g_.hidden, 0.0F);
+        if (from != nullptr)
+          std::copy_n(from + (s.direction * g_.samples + s.first + b) * g_.hidden, g_.hidden, to);
+      }
     };
     fill(hidden, s.hidden);
     fill(cell, s.cell);
@@ -196,101 +201,123 @@ class PackedRecurrent final : public Kernel {
         std::fill_n(outputs[0].as<float>() + place(s, t, b), g_.hidden, 0.0F);
     }
   }
-  std::int64_t place(const Samples& s, std::int64_t t, std::int64_t b) const {
+  std::int64_t place(const RecurrentBlock& s, std::int64_t t, std::int64_t b) const {
     return ((t * g_.directions + s.direction) * g_.samples + s.first + b) * g_.hidden;
   }
 
-  void run_samples(Samples& s, std::span<const ConstTensorView> inputs,
-                   std::span<const TensorView> outputs) const {
+  void run_block(RecurrentBlock& s, std::span<const ConstTensorView> inputs,
+                 std::span<const TensorView> outputs) const {
     start(s, inputs, outputs);
     const bool reversed = RecurrentGeometry::reversed(a_, s.direction);
-    const std::int64_t rows = g_.gates * g_.hidden;
+    const std::int64_t columns = g_.gates * g_.hidden;
     const std::int64_t longest = *std::max_element(s.length, s.length + s.count);
-    for (std::int64_t step = 0; step < longest; ++step) {
-      const auto position = [&](std::int64_t b) { return reversed ? s.length[b] - 1 - step : step; };
+    for (s.step = 0; s.step < longest; ++s.step) {
+      const auto position = [&](std::int64_t b) { return reversed ? s.length[b] - 1 - s.step : s.step; };
       for (std::int64_t b = 0; b < s.count; ++b) {
-        float* gates = s.gates + b * gate_stride();
-        std::fill_n(gates, gate_stride(), 0.0F);
-        if (step >= s.length[b]) continue;
+        float* gates = s.gates + b * gate_step_;
         const float* x = inputs[Recurrent::kGates].as<float>() +
-                         ((position(b) * g_.samples + s.first + b) * g_.directions + s.direction) * rows;
-        std::copy_n(x, common_ * g_.hidden, gates);
-        std::copy_n(x + common_ * g_.hidden, rows - common_ * g_.hidden, gates + common_columns_);
+                         ((position(b) * g_.samples + s.first + b) * g_.directions + s.direction) * columns;
+        if (s.goes_on(b)) std::copy_n(x, columns, gates);
+        if (!s.goes_on(b)) std::fill_n(gates, columns, 0.0F);
       }
-      multiply_all(weights_of(s.direction), common_columns_, s.hidden, s.gates, gate_stride(), s.count);
+      multiply(s, common_, s.weights, s.hidden, s.gates, gate_step_);
+      if (a_.kind == RecurrentKind::lstm) finish_lstm(s, inputs);
+      if (a_.kind == RecurrentKind::gru) finish_gru(s, inputs);
+      if (a_.kind == RecurrentKind::rnn) finish_rnn(s);
       for (std::int64_t b = 0; b < s.count; ++b) {
-        if (step >= s.length[b]) continue;
-        finish_step(s, b, inputs);
-        std::copy_n(s.hidden + b * g_.hidden, g_.hidden, outputs[0].as<float>() + place(s, position(b), b));
+        if (s.goes_on(b))
+          std::copy_n(s.hidden + b * hidden_step_, g_.hidden,
+                      outputs[0].as<float>() + place(s, position(b), b));
       }
     }
-    const std::int64_t at = (s.direction * g_.samples + s.first) * g_.hidden;
-    std::copy_n(s.hidden, s.count * g_.hidden, outputs[1].as<float>() + at);
-    if (outputs.size() > 2) std::copy_n(s.cell, s.count * g_.hidden, outputs[2].as<float>() + at);
+    for (std::int64_t b = 0; b < s.count; ++b) {
+      const std::int64_t at = (s.direction * g_.samples + s.first + b) * g_.hidden;
+      std::copy_n(s.hidden + b * hidden_step_, g_.hidden, outputs[1].as<float>() + at);
+      if (outputs.size() > 2) std::copy_n(s.cell + b * hidden_step_, g_.hidden, outputs[2].as<float>() + at);
+    }
   }
 
-  void finish_step(Samples& s, std::int64_t b, std::span<const ConstTensorView> inputs) const {
-    float* gates = s.gates + b * gate_stride();
-    float* hidden = s.hidden + b * g_.hidden;
-    if (a_.kind == RecurrentKind::lstm) return finish_lstm(s, b, inputs);
-    if (a_.kind == RecurrentKind::gru) return finish_gru(s, b, inputs);
-    activate(s.direction, 0, gates, g_.hidden);
-    std::copy_n(gates, g_.hidden, hidden);
+  void finish_rnn(const RecurrentBlock& s) const {
+    activate(s, 0, s.gates, g_.hidden, gate_step_);
+    for (std::int64_t b = 0; b < s.count; ++b) {
+      if (s.goes_on(b)) std::copy_n(s.gates + b * gate_step_, g_.hidden, s.hidden + b * hidden_step_);
+    }
   }
 
-  void finish_lstm(Samples& s, std::int64_t b, std::span<const ConstTensorView> inputs) const {
+  // Gates i, o, f, c.
+  void finish_lstm(const RecurrentBlock& s, std::span<const ConstTensorView> inputs) const {
     const std::int64_t n = g_.hidden;
-    float* input = s.gates + b * gate_stride();
-    float *output = input + n, *forget = input + 2 * n, *candidate = input + 3 * n;
-    float* cell = s.cell + b * n;
     const float* peepholes = optional_data<float>(inputs, Recurrent::kPeepholes);
     if (peepholes != nullptr) peepholes += s.direction * 3 * n;
-    if (peepholes != nullptr) simd<add_product>(peepholes, cell, input, n);
-    if (peepholes != nullptr) simd<add_product>(peepholes + 2 * n, cell, forget, n);
-    activate(s.direction, 0, input, n);
-    if (a_.input_forget) {
-      simd<one_minus>(input, forget, n);
-    } else {
-      activate(s.direction, 0, forget, n);
+    for (std::int64_t b = 0; b < s.count && peepholes != nullptr; ++b) {
+      float *gates = s.gates + b * gate_step_, *cell = s.cell + b * hidden_step_;
+      simd<add_product>(peepholes, cell, gates, n);
+      simd<add_product>(peepholes + 2 * n, cell, gates + 2 * n, n);
     }
-    activate(s.direction, 1, candidate, n);
-    simd<add_products>(forget, cell, input, candidate, cell, n);
-    if (peepholes != nullptr) simd<add_product>(peepholes + n, cell, output, n);
-    activate(s.direction, 0, output, n);
-    std::copy_n(cell, n, s.other);
-    activate(s.direction, 2, s.other, n);
-    simd<multiply_rows>(output, s.other, s.hidden + b * n, n);
+    if (peepholes == nullptr) {
+      activate(s, 0, s.gates, 3 * n, gate_step_);
+    } else {
+      activate(s, 0, s.gates, n, gate_step_);
+      activate(s, 0, s.gates + 2 * n, n, gate_step_);
+    }
+    activate(s, 1, s.gates + 3 * n, n, gate_step_);
+    for (std::int64_t b = 0; b < s.count; ++b) {
+      if (!s.goes_on(b)) continue;
+      float *input = s.gates + b * gate_step_, *cell = s.cell + b * hidden_step_;
+      float *output = input + n, *forget = input + 2 * n;
+      if (a_.input_forget) simd<one_minus>(input, forget, n);
+      simd<add_products>(forget, cell, input, input + 3 * n, cell, n);
+      if (peepholes != nullptr) simd<add_product>(peepholes + n, cell, output, n);
+    }
+    if (peepholes != nullptr) activate(s, 0, s.gates + n, n, gate_step_);
+    for (std::int64_t b = 0; b < s.count; ++b)
+      std::copy_n(s.cell + b * hidden_step_, n, s.other + b * hidden_step_);
+    activate(s, 2, s.other, n, hidden_step_);
+    for (std::int64_t b = 0; b < s.count; ++b) {
+      if (s.goes_on(b))
+        simd<multiply_rows>(s.gates + b * gate_step_ + n, s.other + b * hidden_step_,
+                            s.hidden + b * hidden_step_, n);
+    }
   }
 
-  void finish_gru(Samples& s, std::int64_t b, std::span<const ConstTensorView> inputs) const {
+  // Gates z, r, h.
+  void finish_gru(const RecurrentBlock& s, std::span<const ConstTensorView> inputs) const {
     const std::int64_t n = g_.hidden;
-    float* update = s.gates + b * gate_stride();
-    float* reset = update + n;
-    float* candidate = update + common_columns_;
-    float* hidden = s.hidden + b * n;
-    const float* weights = weights_of(s.direction) + common_columns_ * n;
-    activate(s.direction, 0, update, n);
-    activate(s.direction, 0, reset, n);
+    float* candidate = s.gates + 2 * n;
+    const float* weights = s.weights + common_.packed_floats();
+    activate(s, 0, s.gates, 2 * n, gate_step_);
     if (a_.linear_before_reset) {
       const float* bias = optional_data<float>(inputs, Recurrent::kHiddenBias);
-      std::fill_n(s.other, rest_columns_, 0.0F);
-      if (bias != nullptr) std::copy_n(bias + s.direction * n, n, s.other);
-      multiply_all(weights, rest_columns_, hidden, s.other, rest_columns_, 1);
-      simd<add_product>(reset, s.other, candidate, n);
+      for (std::int64_t b = 0; b < s.count; ++b) {
+        if (bias == nullptr) std::fill_n(s.other + b * hidden_step_, n, 0.0F);
+        if (bias != nullptr) std::copy_n(bias + s.direction * n, n, s.other + b * hidden_step_);
+      }
+      multiply(s, rest_, weights, s.hidden, s.other, hidden_step_);
+      for (std::int64_t b = 0; b < s.count; ++b)
+        simd<add_product>(s.gates + b * gate_step_ + n, s.other + b * hidden_step_,
+                          candidate + b * gate_step_, n);
     } else {
-      simd<multiply_rows>(reset, hidden, s.other, n);
-      multiply_all(weights, rest_columns_, s.other, candidate, rest_columns_, 1);
+      for (std::int64_t b = 0; b < s.count; ++b)
+        simd<multiply_rows>(s.gates + b * gate_step_ + n, s.hidden + b * hidden_step_,
+                            s.other + b * hidden_step_, n);
+      multiply(s, rest_, weights, s.other, candidate, gate_step_);
     }
-    activate(s.direction, 1, candidate, n);
-    simd<mix>(update, candidate, hidden, n);
+    activate(s, 1, candidate, n, gate_step_);
+    for (std::int64_t b = 0; b < s.count; ++b) {
+      if (s.goes_on(b))
+        simd<mix>(s.gates + b * gate_step_, candidate + b * gate_step_, s.hidden + b * hidden_step_, n);
+    }
   }
 
   RecurrentAttributes a_;
   RecurrentGeometry g_;
   int threads_;
-  std::int64_t common_ = 0;  // gates whose products are computed together
-  std::int64_t common_columns_ = 0;
-  std::int64_t rest_columns_ = 0;
+  std::int64_t gate_step_;
+  std::int64_t hidden_step_;
+  GemmBlocking common_;  // gates whose products are computed together
+  GemmBlocking rest_;
+  std::int64_t direction_floats_ = 0;
+  bool constant_ = false;
   SharedBuffer packed_;
 };
 

@@ -98,13 +98,13 @@ TEST(Recurrent, RandomCasesMatchTheReference) {
     a.linear_before_reset = a.kind == RecurrentKind::gru && random.coin();
     a.input_forget = a.kind == RecurrentKind::lstm && random.coin();
     const std::int64_t positions = random.integer(0, 6);
-    const std::int64_t samples = random.integer(1, 11);
+    const std::int64_t samples = random.integer(1, 20);
     const std::int64_t hidden = random.integer(1, 3) == 1 ? random.integer(60, 70) : random.integer(1, 20);
     const std::int64_t rows = recurrent_gates(a.kind) * hidden;
     const double reach = 1 / std::sqrt(static_cast<double>(hidden));
     const Shape state{directions, samples, hidden};
     std::vector<Operand> inputs{{random.tensor(Shape{positions, samples, directions * rows}, -1, 1)},
-                                {random.tensor(Shape{directions, rows, hidden}, -reach, reach), true},
+                                {random.tensor(Shape{directions, rows, hidden}, -reach, reach), random.coin()},
                                 {nullptr},
                                 {nullptr},
                                 {nullptr},
