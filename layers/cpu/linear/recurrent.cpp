@@ -18,8 +18,11 @@ namespace pipit::internal {
 
 namespace {
 
-// Samples that one worker takes through all steps: as many as share what they read of the weights.
+// Samples that one worker takes through all steps, of which all use the weights that one has read: more where these
+// are larger than a second-level cache.
 constexpr std::int64_t kSamples = 16;
+constexpr std::int64_t kMostSamples = 32;
+constexpr std::int64_t kCachedFloats = 1 << 19;
 // Columns of a task that packs weights.
 constexpr std::int64_t kPackedColumns = 192;
 
@@ -76,7 +79,7 @@ struct RecurrentBlock {
   float* cell = nullptr;    // likewise
   float* other = nullptr;   // likewise
   float* workspace = nullptr;
-  std::int64_t length[kSamples] = {};
+  std::int64_t length[kMostSamples] = {};
 
   bool goes_on(std::int64_t b) const { return step < length[b]; }
 };
@@ -122,12 +125,12 @@ class PackedRecurrent final : public Kernel {
       packed = to;
       scratch += weights_bytes();
     }
-    const std::int64_t blocks = ceil_div(g_.samples, kSamples);
+    const std::int64_t blocks = ceil_div(g_.samples, most_samples());
     context.pool.parallel_for(g_.directions * blocks, [&](std::int64_t task, int worker) {
       RecurrentBlock block;
       block.direction = task / blocks;
-      block.first = task % blocks * kSamples;
-      block.count = std::min(kSamples, g_.samples - block.first);
+      block.first = task % blocks * most_samples();
+      block.count = std::min(most_samples(), g_.samples - block.first);
       block.weights = packed + block.direction * direction_floats_;
       block.workspace = reinterpret_cast<float*>(scratch + static_cast<std::size_t>(worker) * worker_bytes());
       block.gates = block.workspace + common_.workspace_floats(rows());
@@ -139,8 +142,8 @@ class PackedRecurrent final : public Kernel {
   }
 
  private:
-  // Of a task, at most.
-  std::int64_t rows() const { return std::min(kSamples, g_.samples); }
+  std::int64_t most_samples() const { return direction_floats_ > kCachedFloats ? kMostSamples : kSamples; }
+  std::int64_t rows() const { return std::min(most_samples(), g_.samples); }
   std::size_t weights_bytes() const {
     return static_cast<std::size_t>(g_.directions * direction_floats_) * sizeof(float);
   }
