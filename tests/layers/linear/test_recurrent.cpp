@@ -103,13 +103,14 @@ TEST(Recurrent, RandomCasesMatchTheReference) {
     const std::int64_t rows = recurrent_gates(a.kind) * hidden;
     const double reach = 1 / std::sqrt(static_cast<double>(hidden));
     const Shape state{directions, samples, hidden};
-    std::vector<Operand> inputs{{random.tensor(Shape{positions, samples, directions * rows}, -1, 1)},
-                                {random.tensor(Shape{directions, rows, hidden}, -reach, reach), random.coin()},
-                                {nullptr},
-                                {nullptr},
-                                {nullptr},
-                                {nullptr},
-                                {nullptr}};
+    std::vector<Operand> inputs{
+        {random.tensor(Shape{positions, samples, directions * rows}, -1, 1)},
+        {random.tensor(Shape{directions, rows, hidden}, -reach, reach), random.coin()},
+        {nullptr},
+        {nullptr},
+        {nullptr},
+        {nullptr},
+        {nullptr}};
     if (a.linear_before_reset && random.coin())
       inputs[Recurrent::kHiddenBias] = {random.tensor(Shape{directions, hidden}, -1, 1), true};
     if (random.coin())
