@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "engine/base/clock.h"
@@ -38,7 +39,9 @@ class CudaSession final : public DeviceSession {
       : plan_(std::move(plan)),
         gpu_((select_gpu(plan_->options().gpu), plan_->options().gpu)),
         pool_(1),
-        arena_(plan_->arena_bytes()) {
+        arena_(plan_->arena_bytes()),
+        faults_(plan_->steps().size() * sizeof(Fault)) {
+    std::memset(faults_.data(), 0, plan_->steps().size() * sizeof(Fault));
     const Graph& graph = plan_->graph();
     for (const ValueId id : graph.inputs()) {
       const std::size_t bytes = graph.value(id).desc.bytes();
@@ -46,7 +49,8 @@ class CudaSession final : public DeviceSession {
       host_inputs_.emplace_back(bytes);
     }
     for (const Step& step : plan_->steps()) {
-      Bound bound{&step, {}, {}, arena_.data() + step.scratch_offset, {}, nullptr};
+      Fault* fault = reinterpret_cast<Fault*>(faults_.data()) + bound_.size();
+      Bound bound{&step, {}, {}, arena_.data() + step.scratch_offset, {}, fault, nullptr};
       for (const Placement& p : step.inputs) {
         const bool stays =
             step.on_host && p.kind == Placement::Kind::constant;  // the CPU kernel reads the original
@@ -82,7 +86,7 @@ class CudaSession final : public DeviceSession {
     launch();
     download(host_outputs_);
     stream_.synchronize();
-    check_host_steps();
+    check_steps();
     return outputs_;
   }
 
@@ -104,7 +108,7 @@ class CudaSession final : public DeviceSession {
         PIPIT_CUDA(cudaMemcpyAsync(outputs.back().data, output.data, bytes, cudaMemcpyDeviceToHost, stream_));
       }
       stream_.synchronize();
-      check_host_steps();
+      check_steps();
       observer.after_step(*b.step, {}, outputs);
     }
     warm_ = true;
@@ -164,7 +168,7 @@ class CudaSession final : public DeviceSession {
     PIPIT_CUDA(cudaSetDevice(gpu_));
     const Slot& slot = slots_[static_cast<std::size_t>(index)];
     slot.done.synchronize();
-    check_host_steps();
+    check_steps();
     return {slot.views, slot.end.since(slot.begin)};
   }
 
@@ -186,7 +190,7 @@ class CudaSession final : public DeviceSession {
       upload(inputs);
       run_steps(bound_.size(), &marks);
       stream_.synchronize();
-      check_host_steps();
+      check_steps();
       double sum = 0;
       for (std::size_t s = 0; s < bound_.size(); ++s) {
         event_ms[s].push_back(marks[s + 1].since(marks[s]));
@@ -239,7 +243,7 @@ class CudaSession final : public DeviceSession {
       marks[r].record(stream_);
     }
     stream_.synchronize();
-    check_host_steps();
+    check_steps();
     std::vector<double> times;
     for (std::size_t r = 1; r < marks.size(); ++r) times.push_back(marks[r].since(marks[r - 1]));
     return times;
@@ -252,6 +256,7 @@ class CudaSession final : public DeviceSession {
     std::vector<TensorView> outputs;
     std::byte* scratch;
     DeviceBuffer state;
+    Fault* fault;
     std::unique_ptr<cuda::HostStep> host;  // runs the step where the GPU does not
   };
   struct Slot {
@@ -298,9 +303,9 @@ class CudaSession final : public DeviceSession {
 
   void run_step(const Bound& b) {
     if (b.host) return b.host->enqueue(b.inputs, b.outputs, stream_);
-    b.step->kernel->run(
-        b.inputs, b.outputs,
-        RunContext{pool_, b.scratch, static_cast<cudaStream_t>(stream_), b.state.data(), b.step->settled});
+    b.step->kernel->run(b.inputs, b.outputs,
+                        RunContext{pool_, b.scratch, static_cast<cudaStream_t>(stream_), b.state.data(),
+                                   b.step->settled, b.fault});
   }
 
   // The first `count` of them.
@@ -332,7 +337,7 @@ class CudaSession final : public DeviceSession {
     const Event nothing;
     nothing.record(stream_);
     stream_.synchronize();
-    check_host_steps();
+    check_steps();
     const double empty = nothing.since(marks[0]);
     std::vector<double> times;
     for (std::size_t s = 0; s < parts.size(); ++s) times.push_back(marks[s].since(marks[s + 1]) - empty);
@@ -340,11 +345,11 @@ class CudaSession final : public DeviceSession {
   }
 
   // After the runs to be judged have finished: results of a step that failed are not handed out.
-  void check_host_steps() {
+  void check_steps() {
     for (const Bound& b : bound_) {
-      if (!b.host) continue;
       try {
-        b.host->check();
+        if (b.host) b.host->check();
+        if (std::exchange(b.fault->found, 0) != 0) fail("{}", b.step->kernel->fault_text(b.fault->value));
       } catch (const Error& e) {
         const Node& node = plan_->graph().nodes()[static_cast<std::size_t>(b.step->node)];
         fail("node '{}' ({}, {}): {}", node.name, node.layer->type(), b.step->kernel_name, e.what());
@@ -376,6 +381,7 @@ class CudaSession final : public DeviceSession {
   Event staging_written_;
   Event staging_read_;
   DeviceBuffer arena_;
+  PinnedBuffer faults_;  // a Fault for each step
   std::vector<DeviceBuffer> device_inputs_;
   std::vector<PinnedBuffer> host_inputs_;
   std::map<const Tensor*, DeviceBuffer> constants_;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -91,7 +92,17 @@ struct RunContext {
   /// cache: only the wait makes sure that the first one holds nothing older.
   std::uint32_t settled = 0;
 
+  /// On a GPU: what its launches report to, which cannot throw (Kernel::fault_text). Memory of the host that they
+  /// write, nothing found before the run. Null: nothing is reported.
+  struct Fault* fault = nullptr;
+
   bool is_settled(std::size_t input) const { return input < 32 && (settled >> input & 1U) != 0; }
+};
+
+/// That an operand holds a value for which the layer has no result, and one such value: an index out of range, say.
+struct Fault {
+  std::int64_t found = 0;
+  std::int64_t value = 0;
 };
 
 /// Where an input lies in an output that holds its rows (the elements of one pixel, say) one by one: bytes to its first
@@ -130,6 +141,8 @@ class Kernel {
   /// What run() multiplies at least, one after the other, with what is fused into it but followers. Empty: what the
   /// layers say (Layer::work, the node's times kept_share()), in the node's precision with the best instructions.
   virtual std::vector<KernelWork> work() const { return {}; }
+  /// The message about a value that run() has reported (RunContext::fault). Kernels that report none need no text.
+  virtual std::string fault_text(std::int64_t value) const { return std::to_string(value); }
   /// What it packed at creation, on its device. run() reads it all, but for what kept_share() says of a GPU's kernels.
   virtual std::size_t packed_bytes() const { return 0; }
   /// Computes the outputs. inputs[i] is not present() for an absent optional input or a released constant.

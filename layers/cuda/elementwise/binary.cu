@@ -1,6 +1,7 @@
 // Element-wise functions of two tensors, and Where.
 #include "layers/ops/binary.h"
 
+#include "layers/cuda/device/faults.cuh"
 #include "layers/cuda/elementwise/map.cuh"
 #include "layers/cuda/families.h"
 
@@ -119,6 +120,43 @@ struct IntegerFunction {
   }
 };
 
+// What of integers has no result where something is divided by 0, which is reported with the dividend.
+struct DivisionFunction {
+  BinaryKind kind;
+  Fault* fault;
+
+  static __device__ std::int64_t times(std::int64_t a, std::int64_t b) {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+  }
+  __device__ std::int64_t power(std::int64_t a, std::int64_t b) const {
+    if (b < 0) {
+      if (a == 0) report(fault, a);
+      return a == 1 ? 1 : a == -1 ? (b % 2 == 0 ? 1 : -1) : 0;
+    }
+    std::int64_t result = 1;
+    for (; b > 0; b /= 2) {
+      if (b % 2 == 1) result = times(result, a);
+      a = times(a, a);
+    }
+    return result;
+  }
+  __device__ std::int64_t operator()(const std::int64_t (&x)[2]) const {
+    const std::int64_t a = x[0];
+    const std::int64_t b = x[1];
+    if (kind == BinaryKind::pow) return power(a, b);
+    if (b == 0) {
+      report(fault, a);
+      return 0;
+    }
+    // The least number over -1 does not fit.
+    if (b == -1)
+      return kind == BinaryKind::div ? static_cast<std::int64_t>(0 - static_cast<std::uint64_t>(a)) : 0;
+    if (kind == BinaryKind::div) return a / b;
+    const std::int64_t r = a % b;
+    return kind == BinaryKind::mod && r != 0 && (r < 0) != (b < 0) ? r + b : r;
+  }
+};
+
 template <typename W>
 struct SelectFunction {
   __device__ W operator()(const W (&x)[3]) const { return x[0] != 0 ? x[1] : x[2]; }
@@ -128,17 +166,18 @@ bool is_integer(DType type) {
   return !is_float_or_half(type) && type != DType::f64;
 }
 
+bool divides(BinaryKind kind) {
+  return kind == BinaryKind::div || kind == BinaryKind::mod || kind == BinaryKind::fmod ||
+         kind == BinaryKind::pow;
+}
+
 Refusal refuse_binary(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_indexable(spec)) return reason;
   const DType a = spec.inputs[0]->dtype;
   const DType b = spec.inputs[1]->dtype;
   const BinaryKind kind = layer_as<Binary>(spec.layer).attributes().kind;
   if (is_integer(a)) {
-    // The CPU throws on a divisor of 0, which a GPU cannot.
-    if (kind == BinaryKind::div || kind == BinaryKind::mod || kind == BinaryKind::fmod ||
-        kind == BinaryKind::pow) {
-      return "integer " + std::string(binary_name(kind)) + " could not report a division by zero";
-    }
+    if (divides(kind)) return "\"divisions\" takes " + std::string(binary_name(kind)) + " of integers";
   } else if (is_integer(b)) {
     return "an integer exponent is not handled";
   } else if (a != b && (a == DType::f64 || b == DType::f64)) {
@@ -168,6 +207,31 @@ void run_binary(const Binary& layer, std::span<const ConstTensorView> inputs,
   }
 }
 
+Refusal refuse_division(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_indexable(spec)) return reason;
+  if (!divides(layer_as<Binary>(spec.layer).attributes().kind)) return "nothing is divided";
+  for (const TensorDesc* input : spec.inputs) {
+    if (!is_integer(input->dtype)) return "an operand is no integer";
+  }
+  return std::nullopt;
+}
+
+class DivisionKernel final : public Kernel {
+ public:
+  explicit DivisionKernel(const NodeSpec& spec) : kind_(layer_as<Binary>(spec.layer).attributes().kind) {}
+  std::string fault_text(std::int64_t value) const override {
+    return "integer " + std::string(binary_name(kind_)) + " of " + std::to_string(value) + " divides by zero";
+  }
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    launch_map<std::int64_t, 2>("division", inputs, outputs[0], DivisionFunction{kind_, context.fault},
+                                context);
+  }
+
+ private:
+  BinaryKind kind_;
+};
+
 void run_where(const Where& /*layer*/, std::span<const ConstTensorView> inputs,
                std::span<const TensorView> outputs, const RunContext& context) {
   const TensorView& y = outputs[0];
@@ -184,6 +248,10 @@ void run_where(const Where& /*layer*/, std::span<const ConstTensorView> inputs,
 
 void register_cuda_binary(Registry& registry) {
   add_kernel<Binary>(registry, "elementwise", refuse_binary, run_binary);
+  registry.add(Binary::kType, DeviceKind::cuda,
+               {"divisions", refuse_division, [](const NodeSpec& spec) {
+                  return std::unique_ptr<Kernel>(std::make_unique<DivisionKernel>(spec));
+                }});
   add_kernel<Where>(registry, "elementwise", refuse_unless_indexable, run_where);
 }
 

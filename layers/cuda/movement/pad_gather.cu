@@ -1,5 +1,8 @@
 // Pad and Gather: copies whose source follows no strides.
+#include <fmt/format.h>
+
 #include "layers/common/scalar.h"
+#include "layers/cuda/device/faults.cuh"
 #include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/families.h"
 #include "layers/ops/reshaping.h"
@@ -93,17 +96,17 @@ void run_pad(const Pad& layer, std::span<const ConstTensorView> inputs, std::spa
   });
 }
 
-// y[o, g, i] = x[o, position[g], i], both in one memory order.
+// y[o, g, i] = x[o, indices[g], i], both in one memory order. 0 where the index is out of range.
 template <typename T>
-__global__ void gather_kernel(unsigned size, Divisor inner, Divisor count, int extent, const int* position,
-                              T* y, const T* x) {
+__global__ void gather_kernel(unsigned size, Divisor inner, Divisor count, int extent, Indices indices, T* y,
+                              const T* x, Fault* fault) {
   const unsigned i = thread_index();
   if (i >= size) return;
   const unsigned row = inner.divide(i);
   const unsigned outer = count.divide(row);
-  const unsigned source =
-      outer * static_cast<unsigned>(extent) + static_cast<unsigned>(position[row - outer * count.value]);
-  y[i] = x[source * inner.value + (i - row * inner.value)];
+  const int position = indices.position(row - outer * count.value, extent, fault);
+  const unsigned source = outer * static_cast<unsigned>(extent) + static_cast<unsigned>(position);
+  y[i] = position < 0 ? T{} : x[source * inner.value + (i - row * inner.value)];
 }
 
 Refusal refuse_gather(const NodeSpec& spec) {
@@ -119,7 +122,6 @@ Refusal refuse_gather(const NodeSpec& spec) {
   if (!channels_last) {
     if (Refusal reason = refuse_unless_row_major(spec)) return reason;
   }
-  if (spec.constant(1) == nullptr) return "an index computed at run time could not be reported out of range";
   return std::nullopt;
 }
 
@@ -134,16 +136,14 @@ class GatherKernel final : public Kernel {
         is_row_major(*spec.inputs[0]) && is_row_major(spec.outputs[0]);  // else refuse_gather()
     const TensorDesc x{shape, spec.inputs[0]->dtype, by_rows ? Layout::row_major : Layout::channels_last};
     inner_ = x.strides()[static_cast<std::size_t>(axis)];
-    const Tensor& indices = *spec.constant(1);
-    count_ = indices.desc().elements();
-    std::vector<int> positions;
-    for (std::int64_t i = 0; i < count_; ++i) {
-      positions.push_back(static_cast<int>(gathered_position(indices.view(), i, extent_)));
-    }
-    positions_ = DeviceBuffer(positions.data(), positions.size() * sizeof(int));
+    count_ = spec.inputs[1]->elements();
+    const Tensor* known = spec.constant(1);
+    for (std::int64_t i = 0; known != nullptr && i < count_; ++i)
+      (void)gathered_position(known->view(), i, extent_);  // throws now rather than in every run
   }
-  bool reads_constant(std::size_t index) const override { return index != 1; }
-  std::size_t packed_bytes() const override { return positions_.bytes(); }
+  std::string fault_text(std::int64_t value) const override {
+    return fmt::format("Gather: index {} is outside [{}, {})", value, -extent_, extent_);
+  }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     const std::int64_t size = outputs[0].desc.elements();
@@ -152,8 +152,8 @@ class GatherKernel final : public Kernel {
       using T = Element<decltype(bytes)::value>;
       launch("gather", gather_kernel<T>, size, context, static_cast<unsigned>(size),
              Divisor(static_cast<unsigned>(inner_)), Divisor(static_cast<unsigned>(count_)),
-             static_cast<int>(extent_), positions_.as<int>(), reinterpret_cast<T*>(outputs[0].data),
-             reinterpret_cast<const T*>(inputs[0].data));
+             static_cast<int>(extent_), Indices(inputs[1]), reinterpret_cast<T*>(outputs[0].data),
+             reinterpret_cast<const T*>(inputs[0].data), context.fault);
     });
   }
 
@@ -161,7 +161,6 @@ class GatherKernel final : public Kernel {
   std::int64_t extent_ = 0;
   std::int64_t inner_ = 1;
   std::int64_t count_ = 0;
-  DeviceBuffer positions_;
 };
 
 }  // namespace

@@ -140,6 +140,31 @@ TEST(GpuElementwise, BinaryOnIntegersAndBool) {
   EXPECT_TRUE(test::gpu_refusal(Binary({BinaryKind::div}), kName, {{{a}, {b}}}).has_value());
 }
 
+TEST(GpuElementwise, Divisions) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed());
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
+  const std::int64_t edges[] = {kLeast, kLeast, -7, -7, 7, 7, 0, 5},
+                     divisors[] = {-1, 3, 2, -2, -2, 7, -9, 1};
+  const auto a = std::make_shared<const Tensor>(Tensor::from<std::int64_t>({8}, edges));
+  const auto b = std::make_shared<const Tensor>(Tensor::from<std::int64_t>({8}, divisors));
+  const auto c = integers<std::int32_t>({3, 1, 5}, random, -50, 50);
+  const auto d = integers<std::int32_t>({4, 1}, random, 1, 9);
+  const auto exponents = integers<std::int64_t>({4, 1}, random, 0, 40);
+  for (const BinaryKind kind : {BinaryKind::div, BinaryKind::mod, BinaryKind::fmod, BinaryKind::pow}) {
+    if (kind != BinaryKind::pow) expect_gpu(Binary({kind}), "divisions", {{{a}, {b}}});
+    expect_gpu(Binary({kind}), "divisions", {{{c}, {d}}});
+    expect_gpu(
+        Binary({kind}), "divisions",
+        {{{integers<std::uint8_t>({77}, random, 0, 255)}, {integers<std::uint8_t>({77}, random, 1, 255)}}});
+  }
+  expect_gpu(Binary({BinaryKind::pow}), "divisions", {{{c}, {exponents}}});
+  const std::int64_t bases[] = {1, -1, -1, 2, -3}, negative[] = {-3, -3, -4, -1, -2};
+  expect_gpu(Binary({BinaryKind::pow}), "divisions",
+             {{{std::make_shared<const Tensor>(Tensor::from<std::int64_t>({5}, bases))},
+               {std::make_shared<const Tensor>(Tensor::from<std::int64_t>({5}, negative))}}});
+}
+
 TEST(GpuElementwise, Where) {
   PIPIT_NEEDS_GPU();
   std::mt19937 random(test::gpu_seed());
