@@ -16,6 +16,9 @@ void register_cuda_split_rows(Registry& registry);  // directly before movement
 void register_cuda_movement(
     Registry& registry);  // Reshape, Transpose, Concat, Split, Slice, Expand, Tile, ...
 void register_cuda_pad_gather(Registry& registry);  // Pad, Gather
+void register_cuda_indexing(Registry& registry);    // GatherIndexed, ScatterIndexed
+void register_cuda_order(Registry& registry);       // TopK, CumSum
+void register_cuda_grid_sample(Registry& registry);
 void register_cuda_normalize_image(Registry& registry);
 void register_cuda_small_windows(Registry& registry);  // Pool, QAveragePool: the usual windows
 void register_cuda_pool(Registry& registry);
@@ -23,6 +26,8 @@ void register_cuda_normalization(Registry& registry);
 void register_cuda_softmax(Registry& registry);
 void register_cuda_reduce(Registry& registry);  // Reduce, ArgMax
 void register_cuda_resize(Registry& registry);
+void register_cuda_recurrent(Registry& registry);
+void register_cuda_quantize_axis(Registry& registry);  // QuantizeAxis, DequantizeAxis
 
 // Convolution: of Conv and QConv where neither is named.
 void register_cuda_conv_rows(Registry& registry);  // 1x1 of one channel a group; of both

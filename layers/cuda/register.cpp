@@ -28,6 +28,9 @@ void register_cuda(Registry& registry) {
   register_cuda_split_rows(registry);
   register_cuda_movement(registry);
   register_cuda_pad_gather(registry);
+  register_cuda_indexing(registry);
+  register_cuda_order(registry);
+  register_cuda_grid_sample(registry);
   register_cuda_normalize_image(registry);
   register_cuda_small_windows(registry);
   register_cuda_pool(registry);
@@ -35,6 +38,8 @@ void register_cuda(Registry& registry) {
   register_cuda_softmax(registry);
   register_cuda_reduce(registry);
   register_cuda_resize(registry);
+  register_cuda_recurrent(registry);
+  register_cuda_quantize_axis(registry);
   register_cuda_qelementwise(registry);
   register_cuda_qfunctions(registry);
   register_cuda_qpool(registry);

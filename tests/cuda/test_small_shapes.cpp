@@ -22,6 +22,7 @@
 #include "layers/registry.h"
 #include "tests/cuda/conformance.h"
 #include "tests/cuda/conv/pruned_weights.h"
+#include "tests/cuda/random_layers.h"
 
 namespace pipit::internal::test {
 namespace {
@@ -172,6 +173,34 @@ TEST(SmallShapes, Movement) {
   ResizeAttributes twice{ResizeMode::linear, ResizeCoordinates::half_pixel};
   twice.scales = {1, 1, 2, 2, 1, 1};
   layer(Resize(twice), "taps", {{1, 5, 4, 3}});
+}
+
+// What a seed of its own makes of the layers of random_layers.h, once each.
+TEST(SmallShapes, PositionsOrderAndSequences) {
+  PIPIT_NEEDS_GPU();
+  LayerRandom random(gpu_seed());
+  const auto check = [](const RandomLayer& node, const char* candidate, double tolerance = 0) {
+    for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+      GpuCase test;
+      test.precision = precision;
+      if (precision == Precision::fp32) test.tolerance = tolerance;
+      for (const auto& input : node.inputs) test.inputs.push_back({input});
+      expect_gpu(*node.layer, candidate, test);
+    }
+  };
+  for (int round = 0; round < 4; ++round) {
+    check(random_gather_indexed(random), "indexed");
+    check(random_scatter_indexed(random), "indexed");
+    check(random_top_k(random, 40), "bitonic");
+    check(random_cum_sum(random), "warps");
+    check(random_grid_sample(random, 2), "positions");
+    const RecurrentExtents extents{3, round + 1, 4 * round + 5};
+    check(random_recurrent(random, extents), "warps", recurrent_tolerance(extents));
+  }
+  check(random_top_k(random, 5000), "bitonic");
+  ResizeAttributes cubic{ResizeMode::cubic, ResizeCoordinates::half_pixel};
+  cubic.scales = {1, 1, 2, 0.5F, 1, 1};
+  layer(Resize(cubic), "filters", {{1, 5, 4, 6}});
 }
 
 TEST(SmallShapesOfLibraries, Products) {

@@ -1,5 +1,5 @@
-// Resize: nearest for any element, linear for f32 and f16. Where an output position reads is worked out on the host,
-// once per axis, by the functions that the CPU uses.
+// Resize: nearest for any element, linear and cubic for f32 and f16. Where an output position reads is worked out on
+// the host, once per axis, by the functions that the CPU uses.
 #include "layers/common/dispatch.h"
 #include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/families.h"
@@ -75,6 +75,116 @@ __global__ void linear_kernel(ResizeGeometry g, const Tap* taps, Out y, In x) {
   store<float>(y, to, sum);
 }
 
+// What an output position of a filtered axis mixes: neighbours from an element offset on, and where their weights are.
+struct Span {
+  int from, count, weights;
+};
+
+// All combinations of what the axes in `filtered` mix.
+struct FilteredGeometry {
+  ResizeGeometry resize;  // taps: where the axis starts in the table of spans
+  int axes = 0;
+  int axis[kMaxRank] = {}, stride[kMaxRank] = {};  // of those that are filtered, and the stride of the input
+};
+
+__global__ void filtered_kernel(FilteredGeometry g, const Span* spans, const float* weights, Out y, In x) {
+  unsigned i = thread_index();
+  if (i >= g.resize.size) return;
+  int to = 0;
+  int base = 0;
+  Span span[kMaxRank];
+  for (int d = g.resize.rank - 1; d >= 0; --d) {
+    const ResizeAxis& axis = g.resize.axis[d];
+    const unsigned rest = axis.extent.divide(i);
+    const int index = static_cast<int>(i - rest * axis.extent.value);
+    to += index * axis.to;
+    span[d] = spans[axis.taps + index];
+    base += span[d].from;
+    i = rest;
+  }
+  float sum = 0;
+  int at[kMaxRank] = {};
+  const int inner = g.axes - 1;
+  const Span row = span[g.axis[inner]];
+  for (;;) {
+    float outer = 1;
+    int from = base;
+    for (int a = 0; a < inner; ++a) {
+      outer *= weights[span[g.axis[a]].weights + at[a]];
+      from += at[a] * g.stride[a];
+    }
+    if (outer != 0) {
+      float part = 0;
+      for (int t = 0; t < row.count; ++t) {
+        const float weight = weights[row.weights + t];
+        if (weight != 0) part += weight * load<float>(x, from + t * g.stride[inner]);
+      }
+      sum += outer * part;
+    }
+    int a = inner - 1;
+    while (a >= 0 && ++at[a] == span[g.axis[a]].count) at[a--] = 0;
+    if (a < 0) break;
+  }
+  store<float>(y, to, sum);
+}
+
+// The dimensions of the output in memory order.
+std::array<int, kMaxRank> in_memory_order(const TensorDesc& y) {
+  const Strides to = y.strides();
+  std::array<int, kMaxRank> order{};
+  for (int d = 0; d < y.shape.rank(); ++d) order[static_cast<std::size_t>(d)] = d;
+  std::stable_sort(order.begin(), order.begin() + y.shape.rank(), [&](int l, int r) {
+    return to[static_cast<std::size_t>(l)] > to[static_cast<std::size_t>(r)];
+  });
+  return order;
+}
+
+class FilteredResizeKernel final : public Kernel {
+ public:
+  explicit FilteredResizeKernel(const NodeSpec& spec) {
+    const ResizeAttributes& a = layer_as<Resize>(spec.layer).attributes();
+    const TensorDesc& x = *spec.inputs[0];
+    const TensorDesc& y = spec.outputs[0];
+    const Strides from = x.strides();
+    const Strides to = y.strides();
+    const std::array<int, kMaxRank> order = in_memory_order(y);
+    geometry_.resize.rank = a.rank;
+    geometry_.resize.size = static_cast<unsigned>(y.elements());
+    std::vector<Span> spans;
+    std::vector<float> weights;
+    for (int i = 0; i < a.rank; ++i) {
+      const int d = order[static_cast<std::size_t>(i)];
+      const auto u = static_cast<std::size_t>(d);
+      geometry_.resize.axis[i] = {Divisor(static_cast<unsigned>(std::max<std::int64_t>(y.shape[d], 1))),
+                                  static_cast<int>(to[u]), static_cast<int>(spans.size())};
+      if (resizes_axis(a, d, x.shape[d])) {
+        geometry_.axis[geometry_.axes] = i;
+        geometry_.stride[geometry_.axes++] = static_cast<int>(from[u]);
+      }
+      for (std::int64_t p = 0; p < y.shape[d]; ++p) {
+        const ResizeTaps taps = resize_taps(a, d, p, x.shape[d], y.shape[d]);
+        spans.push_back({static_cast<int>(taps.first * from[u]), static_cast<int>(taps.weights.size()),
+                         static_cast<int>(weights.size())});
+        for (const double weight : taps.weights) weights.push_back(static_cast<float>(weight));
+      }
+    }
+    // Where nothing is resized one axis "mixes" one element with weight 1.
+    if (geometry_.axes == 0) geometry_.axes = 1;
+    spans_ = DeviceBuffer(spans.data(), spans.size() * sizeof(Span));
+    weights_ = DeviceBuffer(weights.data(), weights.size() * sizeof(float));
+  }
+  std::size_t packed_bytes() const override { return spans_.bytes() + weights_.bytes(); }
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    launch("resize filtered", filtered_kernel, geometry_.resize.size, context, geometry_, spans_.as<Span>(),
+           weights_.as<float>(), Out(outputs[0]), In(inputs[0]));
+  }
+
+ private:
+  FilteredGeometry geometry_;
+  DeviceBuffer spans_, weights_;
+};
+
 class ResizeKernel final : public Kernel {
  public:
   explicit ResizeKernel(const NodeSpec& spec) {
@@ -83,11 +193,7 @@ class ResizeKernel final : public Kernel {
     const TensorDesc& y = spec.outputs[0];
     const Strides from = x.strides();
     const Strides to = y.strides();
-    std::array<int, kMaxRank> order{};
-    for (int d = 0; d < a.rank; ++d) order[static_cast<std::size_t>(d)] = d;
-    std::stable_sort(order.begin(), order.begin() + a.rank, [&](int l, int r) {
-      return to[static_cast<std::size_t>(l)] > to[static_cast<std::size_t>(r)];
-    });
+    const std::array<int, kMaxRank> order = in_memory_order(y);
     linear_ = a.mode == ResizeMode::linear;
     geometry_.rank = a.rank;
     geometry_.size = static_cast<unsigned>(y.elements());
@@ -136,8 +242,7 @@ class ResizeKernel final : public Kernel {
 
 Refusal refuse_resize(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_indexable(spec)) return reason;
-  if (is_filtered(layer_as<Resize>(spec.layer).attributes()))
-    return "cubic and antialiased resizing has no GPU kernel";
+  if (is_filtered(layer_as<Resize>(spec.layer).attributes())) return "it mixes more than two positions";
   if (layer_as<Resize>(spec.layer).attributes().mode == ResizeMode::linear) {
     return refuse_unless_float_or_half(spec);
   }
@@ -145,9 +250,26 @@ Refusal refuse_resize(const NodeSpec& spec) {
   return std::nullopt;
 }
 
+Refusal refuse_filtered(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_float_or_half(spec)) return reason;
+  const ResizeAttributes& a = layer_as<Resize>(spec.layer).attributes();
+  if (!is_filtered(a)) return "only cubic and antialiased resizing";
+  constexpr std::int64_t kMaxExtent = std::int64_t{1} << 20;  // of what there is a table for each position
+  for (int d = 0; d < a.rank; ++d) {
+    const std::int64_t in = spec.inputs[0]->shape[d], out = spec.outputs[0].shape[d];
+    if (out > kMaxExtent || (resizes_axis(a, d, in) && in > kMaxExtent))
+      return "dimension " + std::to_string(d) + " has more than 2^20 positions";
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void register_cuda_resize(Registry& registry) {
+  registry.add(Resize::kType, DeviceKind::cuda,
+               {"filters", refuse_filtered, [](const NodeSpec& spec) {
+                  return std::unique_ptr<Kernel>(std::make_unique<FilteredResizeKernel>(spec));
+                }});
   registry.add(Resize::kType, DeviceKind::cuda,
                {"taps", refuse_resize, [](const NodeSpec& spec) {
                   return std::unique_ptr<Kernel>(std::make_unique<ResizeKernel>(spec));

@@ -51,6 +51,7 @@ struct PoolPoint {
   Taps taps[3];
   int divisor = 1;
   int plane, to;  // of x at spatial position 0; of y
+  int planes;     // before this one: of the images before, and of the channels before, V at once
 
   __device__ PoolPoint(const PoolGeometry& g, unsigned i) {
     const auto take = [&](const Divisor& extent) {
@@ -65,6 +66,7 @@ struct PoolPoint {
     for (int d = 2; d >= 0; --d) position[d] = take(g.axis[d].y_extent);
     if (!g.channels_inner) c = take(g.channels);
     const int n = static_cast<int>(i);
+    planes = n * static_cast<int>(g.channels.value) + c;
     to = n * g.y_batch + c * g.y_channel;
     plane = n * g.x_batch + c * g.x_channel;
     for (int d = 0; d < 3; ++d) {
@@ -186,6 +188,63 @@ __global__ void pool_kernel(PoolGeometry g, Out y, In x) {
   } else {
     store_vector<V>(y, point.to, result);
   }
+}
+
+// Maxima and where they are. W: float, or std::int64_t for bytes, of which `lowest` is the least.
+template <typename W>
+__global__ void pool_positions_kernel(PoolGeometry g, PoolGeometry of_positions, W lowest, bool column_major,
+                                      Out y, std::int64_t* positions, In x) {
+  const unsigned i = thread_index();
+  if (i >= g.size) return;
+  const PoolPoint point(g, i);
+  const Taps(&taps)[3] = point.taps;
+  W best = lowest;
+  std::int64_t position = -1;
+  const std::int64_t extent[3] = {g.axis[0].extent, g.axis[1].extent, g.axis[2].extent};
+  for (int d = taps[0].begin; d < taps[0].end; ++d) {
+    for (int h = taps[1].begin; h < taps[1].end; ++h) {
+      for (int w = taps[2].begin; w < taps[2].end; ++w) {
+        const int at[3] = {taps[0].first + d * g.axis[0].dilation, taps[1].first + h * g.axis[1].dilation,
+                           taps[2].first + w * g.axis[2].dilation};
+        const W value = load<W>(
+            x, point.plane + at[0] * g.axis[0].x_step + at[1] * g.axis[1].x_step + at[2] * g.axis[2].x_step);
+        // The first NaN wins, and of equal ones the first.
+        if (position >= 0 && (best != best || value <= best)) continue;
+        best = value;
+        position = column_major ? (at[2] * extent[1] + at[1]) * extent[0] + at[0]
+                                : (at[0] * extent[1] + at[1]) * extent[2] + at[2];
+      }
+    }
+  }
+  store<W>(y, point.to, best);
+  positions[PoolPoint(of_positions, i).to] =
+      position < 0 ? -1 : point.planes * (extent[0] * extent[1] * extent[2]) + position;
+}
+
+void run_positions(const Pool& layer, std::span<const ConstTensorView> inputs,
+                   std::span<const TensorView> outputs, const RunContext& context) {
+  const TensorView& y = outputs[0];
+  if (y.desc.elements() == 0) return;
+  const PoolGeometry g = pool_geometry(layer.attributes(), inputs[0].desc, y.desc, 1);
+  PoolGeometry of_positions = pool_geometry(layer.attributes(), inputs[0].desc, outputs[1].desc, 1);
+  of_positions.channels_inner = g.channels_inner;  // the same points
+  const auto run = [&]<typename W>(W lowest) {
+    launch("pool with positions", pool_positions_kernel<W>, g.size, context, g, of_positions, lowest,
+           layer.attributes().column_major_indices, Out(y), outputs[1].as<std::int64_t>(), In(inputs[0]));
+  };
+  const DType type = y.desc.dtype;
+  if (is_float_or_half(type)) return run(-std::numeric_limits<float>::infinity());
+  run(std::int64_t{type == DType::i8 ? -128 : 0});
+}
+
+Refusal refuse_positions(const NodeSpec& spec) {
+  const PoolAttributes& a = layer_as<Pool>(spec.layer).attributes();
+  if (!a.indices) return "only maxima with their positions";
+  if (Refusal reason = refuse_unless_indexable(spec)) return reason;
+  const DType x = spec.inputs[0]->dtype, y = spec.outputs[0].dtype;
+  const bool bytes = (x == DType::i8 || x == DType::u8) && x == y;
+  if (!bytes && !(is_float_or_half(x) && is_float_or_half(y))) return "only f32, f16, i8 and u8 are handled";
+  return refuse_wide_pool(a, spec.inputs[0]->shape);
 }
 
 // Channels that a thread may take at once: 16 bytes of the narrower operand, all NHWC.
@@ -352,6 +411,7 @@ void register_cuda_pool(Registry& registry) {
   };
   registry.add(Pool::kType, DeviceKind::cuda, std::move(average));
   add_kernel<Pool>(registry, "windows", refuse_windows, run_windows);
+  add_kernel<Pool>(registry, "positions", refuse_positions, run_positions);
 }
 
 // Pooling of 8-bit integers: windows of every kind, and the global average, as QAveragePool specifies them.

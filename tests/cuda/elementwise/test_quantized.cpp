@@ -1,6 +1,7 @@
 // INT8 layers without weights, element by element, on the GPU against the CPU's scalar specification, bit for bit.
 #include "layers/ops/qelementwise.h"
 #include "layers/ops/quantize.h"
+#include "layers/ops/quantize_axis.h"
 #include "layers/ops/qunary.h"
 #include "tests/cuda/quantized_cases.h"
 
@@ -73,6 +74,38 @@ TEST(QElementwise, RoundsTiesToEvenAndSaturates) {
       test.inputs = {{x}};
       expect_gpu(Quantize(q), "elementwise", test);
     }
+  }
+}
+
+// A scale for each index of a dimension, or one for all.
+TEST(QElementwise, ScalesPerAxis) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(44);
+  for (int round = 0; round < 24 && !HasFailure(); ++round) {
+    const Shape shape{numbers.pick(1, 3), numbers.pick(1, 17), numbers.pick(1, 5), numbers.pick(1, 7)};
+    AxisQuantization q;
+    q.dtype = round % 3 == 0 ? DType::u8 : round % 3 == 1 ? DType::i8 : DType::i32;
+    q.axis = numbers.pick(0, 3);
+    const std::int64_t count = numbers.coin() ? 1 : shape[static_cast<int>(q.axis)];
+    for (std::int64_t i = 0; i < count; ++i) {
+      q.scales.push_back(static_cast<float>(numbers.real(0.01, 0.1)));
+      q.zero_points.push_back(q.dtype == DType::i32  ? 0
+                              : q.dtype == DType::u8 ? static_cast<int>(numbers.pick(0, 255))
+                                                     : static_cast<int>(numbers.pick(-128, 127)));
+    }
+    GpuCase test = exact_case(numbers.coin() ? kLast : Layout::row_major);
+    const bool bytes = q.dtype != DType::i32;
+    const double low = q.dtype == DType::u8 ? 0 : bytes ? -128 : -1e6;
+    test.inputs = {{numbers.tensor(shape, low,
+                                   q.dtype == DType::u8 ? 256
+                                   : bytes              ? 128
+                                                        : 1e6,
+                                   q.dtype),
+                    numbers.coin() ? kLast : Layout::row_major}};
+    expect_gpu(DequantizeAxis(q), "table", test);
+    if (!bytes) continue;
+    test.inputs[0].tensor = numbers.tensor(shape, -8, 8);
+    expect_gpu(QuantizeAxis(q), "table", test);
   }
 }
 

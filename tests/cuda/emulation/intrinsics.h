@@ -59,6 +59,34 @@ template <typename T>
 inline T __shfl_sync(unsigned mask, T v, int lane, int width = 32) {
   return pipit::internal::test::emulation::shuffled(mask, v, lane, width);
 }
+inline int lane_of_thread() {
+  return static_cast<int>((threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32);
+}
+template <typename T>
+inline T __shfl_xor_sync(unsigned mask, T v, int lanes) {
+  return __shfl_sync(mask, v, lane_of_thread() ^ lanes);
+}
+template <typename T>
+inline T __shfl_up_sync(unsigned mask, T v, unsigned distance) {
+  const int lane = lane_of_thread() - static_cast<int>(distance);
+  return __shfl_sync(mask, v, lane < 0 ? lane_of_thread() : lane);
+}
+// Threads take turns at points that are not here.
+template <typename T, typename F>
+inline T replaced(T* at, F f) {
+  const T old = *at;
+  *at = f(old);
+  return old;
+}
+inline int atomicAdd(int* at, int v) {
+  return replaced(at, [v](int old) { return old + v; });
+}
+inline int atomicMax(int* at, int v) {
+  return replaced(at, [v](int old) { return std::max(old, v); });
+}
+inline unsigned atomicMin(unsigned* at, unsigned v) {
+  return replaced(at, [v](unsigned old) { return std::min(old, v); });
+}
 inline int __all_sync(unsigned mask, int p) {
   return pipit::internal::test::emulation::ballot(mask, p != 0) == mask;
 }
@@ -86,6 +114,9 @@ inline int __float_as_int(float v) {
 }
 inline unsigned __float_as_uint(float v) {
   return pipit::internal::test::emulation::as<unsigned>(v);
+}
+inline long long __double_as_longlong(double v) {
+  return pipit::internal::test::emulation::as<long long>(v);
 }
 inline float __int_as_float(int v) {
   return pipit::internal::test::emulation::as<float>(v);

@@ -30,11 +30,14 @@ void register_cuda_cast(Registry& registry) {
 void register_cuda_channel_shuffle(Registry& registry) {
   take(registry, {"ChannelShuffle"});
 }
+void register_cuda_grid_sample(Registry&) {}
+void register_cuda_indexing(Registry&) {}
 void register_cuda_movement(Registry& registry) {
   take(registry, {"Reshape", "Transpose", "Concat", "Slice", "ToLayout"});
 }
 void register_cuda_normalization(Registry&) {}
 void register_cuda_normalize_image(Registry&) {}
+void register_cuda_order(Registry&) {}
 void register_cuda_pad_gather(Registry&) {}
 void register_cuda_pool(Registry& registry) {
   take(registry, {"Pool"});
@@ -49,6 +52,8 @@ void register_cuda_qfunctions(Registry& registry) {
 void register_cuda_qpool(Registry& registry) {
   take(registry, {"QAveragePool"});
 }
+void register_cuda_quantize_axis(Registry&) {}
+void register_cuda_recurrent(Registry&) {}
 void register_cuda_reduce(Registry& registry) {
   take(registry, {"Reduce"});
 }

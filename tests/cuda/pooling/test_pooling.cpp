@@ -57,6 +57,33 @@ TEST(GpuPool, WindowsOfOneToThreeDimensions) {
   EXPECT_TRUE(test::gpu_refusal(Pool(indices), "windows", {{{x}}}).has_value());
 }
 
+TEST(GpuPool, MaximaWithTheirPositions) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed());
+  for (const bool column_major : {false, true}) {
+    PoolAttributes a{PoolKind::max};
+    a.indices = true;
+    a.column_major_indices = column_major;
+    a.window = {2, {3, 2, 1}, {2, 1, 1}, {1, 1, 1}, {1, 1, 0}, {0, 1, 0}, false};
+    // Few values, so that several are the largest.
+    Tensor few = random_tensor({2, 5, 9, 8}, random, -3, 3);
+    for (float& v : few.values<float>()) v = std::round(v);
+    few.values<float>()[100] = NAN;
+    check(Pool(a), "positions", {std::make_shared<const Tensor>(std::move(few))});
+    a.window = {3, {2, 3, 2}, {1, 2, 2}, {2, 1, 1}, {1, 1, 0}, {0, 1, 1}, true};
+    check(Pool(a), "positions", {shared_random({2, 3, 5, 6, 7}, random)});
+    a.window = {1, {4, 1, 1}, {3, 1, 1}, {1, 1, 1}, {1, 0, 0}, {2, 0, 0}, true};
+    check(Pool(a), "positions", {shared_random({2, 8, 17}, random)});
+    Numbers numbers(5);
+    for (const DType type : {DType::u8, DType::i8}) {
+      const double low = type == DType::u8 ? 0 : -128;
+      GpuCase test = exact_case(Layout::row_major);
+      test.inputs = {{numbers.tensor({2, 3, 17}, low, low + 256, type), kLast}};
+      expect_gpu(Pool(a), "positions", test);
+    }
+  }
+}
+
 // Windows that share pixels, odd extents, padding that counts or does not.
 TEST(GpuPool, UsualAveragesInHalf) {
   PIPIT_NEEDS_GPU();
