@@ -1,6 +1,8 @@
 // Element-wise functions of two tensors, and Where.
 #include "layers/ops/binary.h"
 
+#include <cmath>
+
 #include "layers/cuda/device/faults.cuh"
 #include "layers/cuda/elementwise/map.cuh"
 #include "layers/cuda/families.h"
@@ -216,6 +218,65 @@ Refusal refuse_division(const NodeSpec& spec) {
   return std::nullopt;
 }
 
+// Powers of which the exponent has another kind of type than the base.
+__device__ double as_double(const In& x, bool integer, std::int64_t i) {
+  return integer ? static_cast<double>(load<std::int64_t>(x, i)) : load<double>(x, i);
+}
+
+// With whole results where there are any: an integer that is just missed would be truncated.
+__device__ double whole_power(double a, double b) {
+  if (b == 0.5) return sqrt(a);
+  if (b != floor(b) || fabs(b) > 1024) return pow(a, b);
+  double result = 1, factor = a;
+  for (auto left = static_cast<int>(fabs(b)); left > 0; left /= 2) {
+    if (left % 2 == 1) result *= factor;
+    factor *= factor;
+  }
+  return b < 0 ? 1 / result : result;
+}
+
+// low, above: of an integer base, the lowest value of its type and the first power of two beyond its range.
+__global__ void mixed_power_kernel(DeviceLoop<3> loop, Out y, In a, In b, bool integer_base, double low,
+                                   double above, ClampFunction<double> clamp) {
+  const unsigned i = thread_index();
+  if (i >= loop.size) return;
+  int at[3];
+  loop.offsets(i, at);
+  const double base = as_double(a, integer_base, at[1]), exponent = as_double(b, !integer_base, at[2]);
+  if (!integer_base) return store<double>(y, at[0], clamp(pow(base, exponent)));
+  const double power = whole_power(base, exponent);
+  // Truncated and saturated, 0 for NaN.
+  std::int64_t result = static_cast<std::int64_t>(low);
+  if (isnan(power)) {
+    result = 0;
+  } else if (power >= above) {
+    result = static_cast<std::int64_t>(static_cast<std::uint64_t>(above) - 1);
+  } else if (power > low) {
+    result = static_cast<std::int64_t>(power);
+  }
+  store<std::int64_t>(y, at[0], result);
+}
+
+Refusal refuse_mixed_power(const NodeSpec& spec) {
+  if (Refusal reason = refuse_unless_indexable(spec)) return reason;
+  if (layer_as<Binary>(spec.layer).attributes().kind != BinaryKind::pow) return "only powers";
+  if (is_integer(spec.inputs[0]->dtype) == is_integer(spec.inputs[1]->dtype))
+    return "base and exponent are of one kind";
+  return std::nullopt;
+}
+
+void run_mixed_power(const Binary& layer, std::span<const ConstTensorView> inputs,
+                     std::span<const TensorView> outputs, const RunContext& context) {
+  const TensorView& y = outputs[0];
+  const auto loop = broadcast_loop<3>({&y.desc, &inputs[0].desc, &inputs[1].desc});
+  const DType type = inputs[0].desc.dtype;
+  const int bits = static_cast<int>(dtype_bytes(type)) * 8;
+  const bool is_signed = type != DType::u8 && type != DType::boolean;
+  launch("mixed power", mixed_power_kernel, loop.size(), context, DeviceLoop<3>(loop), Out(y), In(inputs[0]),
+         In(inputs[1]), is_integer(type), is_signed ? -std::ldexp(1.0, bits - 1) : 0.0,
+         std::ldexp(1.0, is_signed ? bits - 1 : bits), ClampFunction<double>(layer.attributes().activation));
+}
+
 class DivisionKernel final : public Kernel {
  public:
   explicit DivisionKernel(const NodeSpec& spec) : kind_(layer_as<Binary>(spec.layer).attributes().kind) {}
@@ -252,6 +313,7 @@ void register_cuda_binary(Registry& registry) {
                {"divisions", refuse_division, [](const NodeSpec& spec) {
                   return std::unique_ptr<Kernel>(std::make_unique<DivisionKernel>(spec));
                 }});
+  add_kernel<Binary>(registry, "mixed_powers", refuse_mixed_power, run_mixed_power);
   add_kernel<Where>(registry, "elementwise", refuse_unless_indexable, run_where);
 }
 

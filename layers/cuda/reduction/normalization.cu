@@ -29,18 +29,28 @@ __global__ void batch_norm_kernel(DeviceLoop<3> loop, int channels, const float*
   store<float>(y, at[0], (load<float>(x, at[1]) - p[0]) * p[channels] + p[2 * channels]);
 }
 
-Refusal refuse_batch_norm(const NodeSpec& spec) {
-  if (Refusal reason = refuse_unless_float_or_half(spec)) return reason;
-  for (std::size_t i = 1; i < 5; ++i) {
-    if (spec.constant(i) == nullptr) return "scale, bias, mean and variance must be constants";
-  }
-  return std::nullopt;
+struct BatchStatistics {
+  In scale, bias, mean, variance;
+};
+
+// Those that are computed at run time, as the kernel reads them.
+__global__ void pack_batch_norm_kernel(int channels, float epsilon, BatchStatistics from, float* parameters) {
+  const auto c = static_cast<int>(thread_index());
+  if (c >= channels) return;
+  parameters[c] = load<float>(from.mean, c);
+  parameters[channels + c] = load<float>(from.scale, c) / sqrtf(load<float>(from.variance, c) + epsilon);
+  parameters[2 * channels + c] = load<float>(from.bias, c);
 }
 
 class BatchNormKernel final : public Kernel {
  public:
-  explicit BatchNormKernel(const NodeSpec& spec) {
-    const double epsilon = layer_as<BatchNorm>(spec.layer).attributes().epsilon;
+  explicit BatchNormKernel(const NodeSpec& spec)
+      : epsilon_(layer_as<BatchNorm>(spec.layer).attributes().epsilon),
+        channels_(static_cast<int>(spec.inputs[1]->elements())) {
+    for (std::size_t i = 1; i < 5; ++i) {
+      if (spec.constant(i) == nullptr) return;
+    }
+    const double epsilon = epsilon_;
     const auto scale = spec.constant(1)->values<float>();
     const auto bias = spec.constant(2)->values<float>();
     const auto mean = spec.constant(3)->values<float>();
@@ -53,11 +63,13 @@ class BatchNormKernel final : public Kernel {
           static_cast<float>(scale[c] / std::sqrt(static_cast<double>(variance[c]) + epsilon));
       packed[2 * channels + c] = bias[c];
     }
-    channels_ = static_cast<int>(channels);
-    parameters_ = DeviceBuffer(packed.data(), packed.size() * sizeof(float));
+    parameters_.emplace(packed.data(), packed.size() * sizeof(float));
   }
-  bool reads_constant(std::size_t index) const override { return index == 0; }
-  std::size_t packed_bytes() const override { return parameters_.bytes(); }
+  bool reads_constant(std::size_t index) const override { return index == 0 || !parameters_; }
+  std::size_t packed_bytes() const override { return parameters_ ? parameters_->bytes() : 0; }
+  std::size_t scratch_bytes() const override {
+    return parameters_ ? 0 : 3 * static_cast<std::size_t>(channels_) * sizeof(float);
+  }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     const TensorDesc& desc = inputs[0].desc;
@@ -70,13 +82,22 @@ class BatchNormKernel final : public Kernel {
       loop.add(desc.shape[d], {to[u], from[u], channel[u]});
     }
     loop.collapse();
-    launch("batch norm", batch_norm_kernel, loop.size(), context, DeviceLoop<3>(loop), channels_,
-           parameters_.as<float>(), Out(outputs[0]), In(inputs[0]));
+    const float* parameters = parameters_ ? parameters_->as<float>() : nullptr;
+    if (!parameters_) {
+      auto* packed = reinterpret_cast<float*>(context.scratch);
+      const BatchStatistics statistics{In(inputs[1]), In(inputs[2]), In(inputs[3]), In(inputs[4])};
+      launch("batch norm: parameters", pack_batch_norm_kernel, channels_, context, channels_, epsilon_,
+             statistics, packed);
+      parameters = packed;
+    }
+    launch("batch norm", batch_norm_kernel, loop.size(), context, DeviceLoop<3>(loop), channels_, parameters,
+           Out(outputs[0]), In(inputs[0]));
   }
 
  private:
-  int channels_ = 0;
-  DeviceBuffer parameters_;
+  float epsilon_;
+  int channels_;
+  std::optional<DeviceBuffer> parameters_;  // where they are constants
 };
 
 // ---- LayerNorm and InstanceNorm: y = (x - mean) / deviation * scale + bias within each group.
@@ -327,7 +348,7 @@ void run_lrn(const Lrn& layer, std::span<const ConstTensorView> inputs, std::spa
 
 void register_cuda_normalization(Registry& registry) {
   registry.add(BatchNorm::kType, DeviceKind::cuda,
-               {"elementwise", refuse_batch_norm, [](const NodeSpec& spec) {
+               {"elementwise", refuse_unless_float_or_half, [](const NodeSpec& spec) {
                   return std::unique_ptr<Kernel>(std::make_unique<BatchNormKernel>(spec));
                 }});
   add_kernel<LayerNorm>(registry, "teams", refuse_unless_float_or_half, run_layer_norm);

@@ -165,6 +165,25 @@ TEST(GpuElementwise, Divisions) {
                {std::make_shared<const Tensor>(Tensor::from<std::int64_t>({5}, negative))}}});
 }
 
+TEST(GpuElementwise, PowersOfMixedTypes) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(test::gpu_seed());
+  const Binary power({BinaryKind::pow});
+  const auto floats = shared_random({3, 1, 5}, random, 0.5F, 2);
+  for (const Precision precision : kPrecisions) {
+    expect_gpu(power, "mixed_powers",
+               {{{floats}, {integers<std::int64_t>({4, 1}, random, -6, 6)}}, precision});
+    expect_gpu(
+        power, "mixed_powers",
+        {{{floats}, {integers<std::int32_t>({5}, random, -6, 6), Layout::row_major, true}}, precision});
+  }
+  const float exponents[] = {0, 1, 2, 0.5F, 3, 40};
+  const auto b = std::make_shared<const Tensor>(Tensor::from<float>({6}, exponents));
+  expect_gpu(power, "mixed_powers", {{{integers<std::int32_t>({7, 1}, random, -9, 9)}, {b}}});
+  expect_gpu(power, "mixed_powers", {{{integers<std::int8_t>({7, 1}, random, -9, 9)}, {b}}});
+  expect_gpu(power, "mixed_powers", {{{integers<std::uint8_t>({7, 1}, random, 0, 9)}, {b}}});
+}
+
 TEST(GpuElementwise, Where) {
   PIPIT_NEEDS_GPU();
   std::mt19937 random(test::gpu_seed());

@@ -41,6 +41,14 @@ TEST(GpuNormalization, BatchNorm) {
   for (const Shape& shape : {Shape{2, 24, 5, 7}, Shape{3, 24}, Shape{1, 24, 9}}) {
     check(BatchNorm({1e-3F}), "elementwise",
           {shared_random(shape, random), vector(0.5F, 2), vector(-1, 1), vector(-1, 1), vector(0.1F, 2)});
+    for (const Precision precision : kPrecisions) {
+      test::GpuCase computed;
+      computed.precision = precision;
+      for (const auto& operand :
+           {shared_random(shape, random), vector(0.5F, 2), vector(-1, 1), vector(-1, 1), vector(0.1F, 2)})
+        computed.inputs.push_back({operand});
+      expect_gpu(BatchNorm({1e-3F}), "elementwise", computed);
+    }
   }
 }
 
