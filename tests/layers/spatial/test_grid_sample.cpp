@@ -65,15 +65,36 @@ TEST(GridSample, RandomCasesMatchTheReference) {
       x.push_back(random.integer(1, 9));
       grid.push_back(random.integer(0, 3) == 0 ? random.integer(0, 2) : random.integer(3, 13));
     }
+    if (random.integer(0, 3) == 0) grid.back() = random.integer(60, 70);
     grid.push_back(rank);
+    // Positions that are no numbers or far away, in some places.
+    const auto near = random.tensor(Shape(grid), -1.5, 1.5);
+    std::vector<float> positions(near->values<float>().begin(), near->values<float>().end());
+    for (float& value : positions) {
+      if (random.integer(0, 19) == 0) value = random.coin() ? NAN : random.coin() ? 1e30F : -1e30F;
+    }
     Conformance conformance{
-        .inputs = {{random.tensor(Shape(x), -1, 1)}, {random.tensor(Shape(grid), -1.5, 1.5)}},
+        .inputs = {{random.tensor(Shape(x), -1, 1)},
+                   {std::make_shared<const Tensor>(Tensor::from<float>(Shape(grid), positions))}},
         .expected = {"corners", "reference"}};
     // Weights of cubic add up to less than 1.5 in size along an axis; each term rounds rank + 2 times, sums of 4^rank.
     const double terms = std::pow(max_grid_taps(a.mode), static_cast<double>(rank));
     conformance.absolute =
         (terms + static_cast<double>(rank) + 2) * std::pow(1.5, static_cast<double>(rank)) * FLT_EPSILON;
     expect_conformance(GridSample(a), conformance);
+  }
+}
+
+// An element that weighs nothing does not count, whatever it is.
+TEST(GridSample, InfinitiesThatWeighNothing) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const ResizeMode mode : {ResizeMode::nearest, ResizeMode::linear, ResizeMode::cubic}) {
+    const auto x = std::make_shared<const Tensor>(
+        Tensor::from<float>(Shape{1, 1, 1, 4}, std::vector<float>{1, 2, 3, inf}));
+    const auto grid = std::make_shared<const Tensor>(
+        Tensor::from<float>(Shape{1, 1, 2, 2}, std::vector<float>{-0.75F, 0, -0.25F, 0}));
+    expect_conformance(GridSample({mode}), {.inputs = {{x}, {grid}}, .expected = {"corners"}});
+    EXPECT_THAT(test::run_reference(GridSample({mode}), {{x}, {grid}})[0].values<float>(), ElementsAre(1, 2));
   }
 }
 
