@@ -1,4 +1,6 @@
 // Recurrent layers on the GPU, against the CPU reference.
+#include <iostream>
+
 #include "tests/cuda/conformance.h"
 #include "tests/cuda/random_layers.h"
 
@@ -55,6 +57,38 @@ TEST(GpuRecurrent, UnknownFunctionsAreRefused) {
   GpuCase test;
   test.inputs = {{random.tensor(Shape{2, 1, 3})}, {random.tensor(Shape{1, 3, 3})}};
   EXPECT_TRUE(gpu_refusal(layer, "warps", test).has_value());
+}
+
+// test_cuda --gtest_also_run_disabled_tests --gtest_filter='*RecurrentBench*': microseconds of a layer and of a step.
+TEST(DISABLED_RecurrentBench, UsualSizes) {
+  PIPIT_NEEDS_GPU();
+  LayerRandom random(gpu_seed());
+  struct Row {
+    RecurrentKind kind;
+    RecurrentExtents extents;
+  };
+  const Row rows[] = {{RecurrentKind::lstm, {1, 1, 128}},    {RecurrentKind::lstm, {100, 1, 64}},
+                      {RecurrentKind::lstm, {100, 1, 128}},  {RecurrentKind::lstm, {100, 32, 128}},
+                      {RecurrentKind::lstm, {100, 1, 256}},  {RecurrentKind::lstm, {100, 32, 256}},
+                      {RecurrentKind::lstm, {100, 1, 1024}}, {RecurrentKind::lstm, {100, 128, 512}},
+                      {RecurrentKind::gru, {100, 1, 128}},   {RecurrentKind::gru, {100, 32, 256}}};
+  for (const Precision precision : {Precision::fp16, Precision::fp32}) {
+    for (const auto& [kind, e] : rows) {
+      const std::int64_t gates = recurrent_gates(kind);
+      std::vector<UnaryAttributes> functions{{UnaryKind::sigmoid}, {UnaryKind::tanh}};
+      if (kind == RecurrentKind::lstm) functions.push_back({UnaryKind::tanh});
+      const Recurrent layer({kind, RecurrentDirection::forward, functions});
+      GpuCase test;
+      test.precision = precision;
+      test.inputs = {
+          {random.tensor(Shape{e.positions, e.samples, gates * e.hidden})},
+          {random.tensor(Shape{1, gates * e.hidden, e.hidden}, -0.1, 0.1), Layout::row_major, true}};
+      const double time = gpu_microseconds(layer, "warps", test, 3);
+      std::cout << precision_name(precision) << " " << layer.summary() << ", " << e.positions << " steps of "
+                << e.samples << " samples, " << e.hidden << " units: " << time << " us, "
+                << time / static_cast<double>(e.positions) << " a step" << std::endl;
+    }
+  }
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // GatherIndexed, ScatterIndexed, TopK, CumSum and GridSample on the GPU, against the CPU reference.
+#include <iostream>
+
 #include "layers/ops/reshaping.h"
 #include "layers/ops/resize.h"
 #include "tests/cuda/conformance.h"
@@ -145,6 +147,40 @@ TEST(GpuResize, CubicAndAntialiased) {
       expect_gpu(Resize(a), "filters", test);
     }
   }
+}
+
+// test_cuda --gtest_also_run_disabled_tests --gtest_filter='*IndexingBench*': microseconds.
+TEST(DISABLED_IndexingBench, UsualSizes) {
+  PIPIT_NEEDS_GPU();
+  LayerRandom random(gpu_seed() + 9);
+  const auto time = [&](const Layer& layer, const char* candidate,
+                        const std::vector<std::shared_ptr<const Tensor>>& inputs) {
+    for (const Precision precision : kPrecisions) {
+      std::cout << precision_name(precision) << " " << layer.type() << " " << layer.summary() << " of "
+                << inputs[0]->shape().str() << ": "
+                << gpu_microseconds(layer, candidate, case_of({nullptr, inputs}, precision, false)) << " us"
+                << std::endl;
+    }
+  };
+  for (const std::int64_t extent : {1000, 8400, 100000})
+    time(TopK({1, 300, true}), "bitonic", {random.tensor(Shape{1, extent})});
+  time(TopK({1, 5, true}), "bitonic", {random.tensor(Shape{32, 1000})});
+  time(CumSum({1}), "warps", {random.tensor(Shape{32, 10000})});
+  for (const ResizeMode mode : {ResizeMode::linear, ResizeMode::cubic}) {
+    GridSampleAttributes a;
+    a.mode = mode;
+    time(GridSample(a), "positions",
+         {random.tensor(Shape{1, 256, 64, 64}), random.tensor(Shape{1, 128, 128, 2})});
+  }
+  const auto data = random.tensor(Shape{1, 8400, 84});
+  const auto indices = random_positions(random, Shape{1, 300, 84}, [](std::int64_t) { return 8400; });
+  time(GatherIndexed({IndexForm::elements, 1}), "indexed", {data, indices});
+  const auto updates = random.tensor(Shape{1, 300, 84});
+  for (const ScatterReduction reduction : {ScatterReduction::none, ScatterReduction::add})
+    time(ScatterIndexed({{IndexForm::elements, 1}, reduction}), "indexed", {data, indices, updates});
+  ResizeAttributes cubic{ResizeMode::cubic, ResizeCoordinates::half_pixel};
+  cubic.scales = {1, 1, 2, 2, 1, 1};
+  time(Resize(cubic), "filters", {random.tensor(Shape{1, 64, 128, 128})});
 }
 
 }  // namespace
