@@ -27,9 +27,10 @@
 
 namespace pipit::internal::test::emulation {
 
-// A block's shared memory begins at kWindow with static variables, for which kStatics bytes are set aside.
+// A block's shared memory begins at kWindow with static variables, for which kStatics bytes are set aside. With as much
+// dynamic memory as there may be it ends below 2^18: descriptors of wgmma have no more bits.
 constexpr std::uint32_t kWindow = 0x400;
-constexpr std::uint32_t kStatics = 48 << 10;  // as much as a GPU has
+constexpr std::uint32_t kStatics = 25 << 10;
 constexpr std::uint32_t kMaxShared = 227 << 10;
 constexpr int kRankBit = 24;
 
