@@ -17,6 +17,7 @@ void register_cpu_pool(Registry& registry);
 void register_cpu_linear_tile(Registry& registry);  // Gemm, MatMul with constant weights
 void register_cpu_linear(Registry& registry);       // Gemm, MatMul
 void register_cpu_recurrent(Registry& registry);
+void register_cpu_attention(Registry& registry);  // of Transpose, Binary and MatMul; after all of them
 void register_cpu_normalization(Registry& registry);
 void register_cpu_instance_norm(Registry& registry);  // called by register_cpu_normalization
 void register_cpu_lrn(Registry& registry);            // likewise

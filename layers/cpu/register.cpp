@@ -45,6 +45,7 @@ void register_cpu(Registry& registry) {
   register_cpu_qconv_tile(registry);
   register_cpu_qelementwise(registry);
   register_cpu_qpool(registry);
+  register_cpu_attention(registry);
 }
 
 std::int64_t cpu_panel_outputs() {
