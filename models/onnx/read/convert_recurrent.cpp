@@ -94,6 +94,19 @@ RecurrentBias split_bias(Steps& steps, ValueId bias, const RecurrentAttributes& 
   return result;
 }
 
+// Whether the weights of x are those of the identity, as written files have them: x is what they would give.
+bool takes_x_as_it_is(NodeContext& node, const Shape& weights) {
+  const Value& value = node.value(node.input(1));
+  if (!value.is_constant() || value.desc.dtype != DType::f32 || weights[0] * weights[1] != weights[2])
+    return false;
+  std::int64_t at = 0;
+  for (const float weight : value.constant->values<float>()) {
+    if (weight != (at % (weights[2] + 1) == 0 ? 1.0F : 0.0F)) return false;
+    ++at;
+  }
+  return true;
+}
+
 // Inputs: x, W, R, bias, lengths, first hidden state, first cell state, peepholes.
 template <RecurrentKind kind>
 std::vector<ValueId> convert_recurrent(NodeContext& node) {
@@ -111,8 +124,11 @@ std::vector<ValueId> convert_recurrent(NodeContext& node) {
   if (hidden != recurrent[2]) fail("attribute 'hidden_size' is {}, but R is {}", hidden, recurrent.str());
   const std::int64_t directions = recurrent[0];
   const std::int64_t columns = checked_mul(weights[0], weights[1], "W");
-  const ValueId matrix = steps.transpose(steps.reshape(node.input(1), Shape{columns, weights[2]}), {1, 0});
-  ValueId gates = steps.matmul(x, matrix);
+  ValueId gates = x;
+  if (!takes_x_as_it_is(node, weights)) {
+    const ValueId matrix = steps.transpose(steps.reshape(node.input(1), Shape{columns, weights[2]}), {1, 0});
+    gates = steps.matmul(x, matrix);
+  }
   RecurrentBias bias;
   if (node.has_input(3)) bias = split_bias(steps, node.input(3), attributes, directions, hidden);
   if (bias.input != kNoValue) gates = steps.binary(BinaryKind::add, gates, bias.input);

@@ -262,6 +262,11 @@ void set(onnx_pb::NodeProto& node, const char* name, const std::vector<std::int6
   attribute(node, name, kInts).mutable_ints()->Add(values.begin(), values.end());
 }
 
+void set(onnx_pb::NodeProto& node, const char* name, const std::vector<const char*>& values) {
+  for (onnx_pb::AttributeProto& proto = attribute(node, name, kStrings); const char* value : values)
+    proto.add_strings(value);
+}
+
 void set_window(onnx_pb::NodeProto& node, const Window& window) {
   const auto list = [&](const std::array<std::int64_t, kMaxSpatial>& of) {
     return std::vector<std::int64_t>(of.begin(), of.begin() + window.rank);

@@ -99,6 +99,7 @@ void set(onnx_pb::NodeProto& node, const char* name, std::int64_t value);
 void set(onnx_pb::NodeProto& node, const char* name, float value);
 void set(onnx_pb::NodeProto& node, const char* name, const char* value);
 void set(onnx_pb::NodeProto& node, const char* name, const std::vector<std::int64_t>& values);
+void set(onnx_pb::NodeProto& node, const char* name, const std::vector<const char*>& values);
 /// kernel_shape, strides and pads; dilations and ceil_mode where they say something.
 void set_window(onnx_pb::NodeProto& node, const Window& window);
 
@@ -116,6 +117,8 @@ bool write_elementwise_layer(GraphWriter& writer,
 bool write_movement_layer(GraphWriter& writer,
                           const Node& node);  // Reshape, Concat and what else moves elements
 bool write_selecting_layer(GraphWriter& writer, const Node& node);  // Where, ArgMax, Cast, Resize
+bool write_position_layer(GraphWriter& writer,
+                          const Node& node);  // by positions that are data, TopK, CumSum, Recurrent
 bool write_int8_layer(GraphWriter& writer, const Node& node);
 
 }  // namespace pipit::internal::onnx

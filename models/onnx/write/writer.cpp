@@ -37,7 +37,7 @@ void write_nodes(onnx::GraphWriter& writer) {
     try {
       if (!onnx::write_int8_layer(writer, node) && !onnx::write_conv_layer(writer, node) &&
           !onnx::write_elementwise_layer(writer, node) && !onnx::write_movement_layer(writer, node) &&
-          !onnx::write_selecting_layer(writer, node))
+          !onnx::write_selecting_layer(writer, node) && !onnx::write_position_layer(writer, node))
         fail_unsupported("layer {} has no form here", node.layer->type());
     } catch (const UnsupportedError& e) {
       unsupported.push_back(fmt::format("node '{}': {}", node.name, e.what()));

@@ -1,6 +1,7 @@
 // Graphs written as ONNX and read again compute the same.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "layers/ops/pool.h"
@@ -276,6 +277,63 @@ TEST(OnnxWrite, LayersThatChooseAmongElements) {
         .output("y");
     SCOPED_TRACE(kind);
     expect_round_trip(reduce);
+  }
+}
+
+TEST(OnnxWrite, LayersWhosePositionsAreDataOrAnOrder) {
+  OnnxWriter model(13);
+  model.input("x", {3, 4})
+      .constant<std::int64_t>("i", {2, 4}, {0, 2, -1, 1, 1, 0, 2, -3})
+      .constant<std::int64_t>("pairs", {2, 2}, {0, 3, 2, -4})
+      .constant<std::int64_t>("rows", {2, 1}, {2, 0})
+      .constant<float>("u", {2, 4}, pattern(8, 0.3F))
+      .integers("k", {2})
+      .constant<std::int64_t>("axis", {}, {1})
+      .node("GatherElements", {"x", "i"}, {"a"})
+      .node("GatherND", {"x", "pairs"}, {"b"})
+      .node("ScatterElements", {"x", "i", "a"}, {"c"})
+      .node("ScatterND", {"c", "rows", "u"}, {"d"})
+      .node("TopK", {"x", "k"}, {"e", "at"}, {{"axis", std::int64_t{0}}, {"largest", std::int64_t{0}}})
+      .node("Cast", {"at"}, {"f"}, {{"to", std::int64_t{1}}})
+      .node("CumSum", {"x", "axis"}, {"g"}, {{"exclusive", std::int64_t{1}}, {"reverse", std::int64_t{1}}});
+  for (const char* output : {"a", "b", "d", "e", "f", "g"}) model.output(output);
+  expect_round_trip(model);
+
+  OnnxWriter refused(18);
+  refused.input("x", {3, 4})
+      .constant<std::int64_t>("i", {1, 4}, {0, 2, -1, 1})
+      .constant<float>("u", {1, 4}, {1, 2, 3, 4})
+      .node("ScatterElements", {"x", "i", "u"}, {"y"}, {{"reduction", std::string("add")}})
+      .output("y");
+  EXPECT_THROW(write_onnx(refused.read().graph), UnsupportedError);
+}
+
+// What the operator computes of x alone is a product before the layer; the file has it there, and once only.
+TEST(OnnxWrite, RecurrentLayers) {
+  const std::pair<const char*, std::int64_t> kinds[] = {{"RNN", 1}, {"GRU", 3}, {"LSTM", 4}};
+  for (const auto& [kind, gates] : kinds) {
+    for (const bool both : {false, true}) {
+      SCOPED_TRACE(testing::Message() << kind << (both ? " in both directions" : " reversed"));
+      const std::int64_t directions = both ? 2 : 1, rows = gates * 3;
+      const auto values = [](std::int64_t count) { return pattern(static_cast<std::size_t>(count), 0.02F); };
+      OnnxWriter model(14);
+      model.input("x", {5, 2, 4})
+          .constant<float>("w", {directions, rows, 4}, values(directions * rows * 4))
+          .constant<float>("r", {directions, rows, 3}, values(directions * rows * 3))
+          .constant<float>("b", {directions, 2 * rows}, values(directions * rows * 2))
+          .constant<float>("h", {directions, 2, 3}, values(directions * 6))
+          .constant<std::int32_t>("lengths", {2}, {5, 3});
+      std::vector<test::Attribute> attributes{{"hidden_size", std::int64_t{3}},
+                                              {"direction", std::string(both ? "bidirectional" : "reverse")},
+                                              {"clip", 0.5F}};
+      if (gates == 3 && both) attributes.push_back({"linear_before_reset", std::int64_t{1}});
+      model.node(kind, {"x", "w", "r", "b", "lengths", "h"}, {"y", "last"}, attributes)
+          .output("y")
+          .output("last");
+      const Graph again = expect_round_trip(model);
+      EXPECT_EQ(
+          std::ranges::count_if(again.nodes(), [](const Node& n) { return n.layer->type() == "MatMul"; }), 1);
+    }
   }
 }
 
