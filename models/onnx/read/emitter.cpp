@@ -88,9 +88,12 @@ void Emitter::charge_growth(const std::vector<const TensorDesc*>& inputs,
 std::vector<ValueId> Emitter::emit(std::string name, LayerPtr layer, std::vector<ValueId> inputs) {
   std::vector<const TensorDesc*> descs;
   bool all_constant = true;
+  bool all_known = true;
   for (const ValueId id : inputs) {
     descs.push_back(id == kNoValue ? nullptr : &desc(id));
-    all_constant = all_constant && (id == kNoValue || builder_.value(id).is_constant());
+    const bool constant = id == kNoValue || builder_.value(id).is_constant();
+    all_constant = all_constant && constant;
+    all_known = all_known && (constant || dequantized_.contains(id));
   }
   // Inferred here as well as by the builder, so that errors come without the builder's prefix.
   const std::vector<TensorDesc> outputs = layer->infer(descs);
@@ -102,7 +105,10 @@ std::vector<ValueId> Emitter::emit(std::string name, LayerPtr layer, std::vector
     dequantized_.emplace(ids.at(0), Dequantized{std::move(layer), integers});
     return ids;
   }
-  if (!all_constant) return builder_.add(std::move(name), std::move(layer), std::move(inputs));
+  // Of a product of which all is known no kernel will want the integers.
+  const bool is_product = layer->traits().family != LayerFamily::other;
+  if (!all_constant && !(all_known && is_product))
+    return builder_.add(std::move(name), std::move(layer), std::move(inputs));
   for (const TensorDesc& output : outputs) charge(output);
   charge_growth(descs, outputs);
   const double work = fold_work(*layer, descs, outputs);
@@ -118,7 +124,7 @@ std::vector<ValueId> Emitter::fold(const std::string& name, const Layer& layer,
                                    const std::vector<TensorDesc>& outputs) {
   std::vector<std::shared_ptr<const Tensor>> operands;
   for (const ValueId id : inputs) {
-    operands.push_back(id == kNoValue ? nullptr : builder_.value(id).constant);
+    operands.push_back(id == kNoValue ? nullptr : known(id));
   }
   std::vector<Tensor> results = evaluate(layer, operands);
   std::vector<ValueId> ids;

@@ -23,8 +23,8 @@ class Emitter {
 
   /// Adds a node, or its result where every input is a constant. Throws what shape inference and the
   /// reference kernel throw (without the node's name), and Error when the folding bounds are exceeded.
-  /// A Dequantize of a constant stays a node: INT8 kernels want the integers. What they do not take is folded by
-  /// the passes (layers/passes/fold_dequantized.cpp).
+  /// A Dequantize of a constant stays a node: INT8 kernels want the integers, unless all of a product is known. What
+  /// they do not take is folded by the passes (layers/passes/fold_dequantized.cpp).
   std::vector<ValueId> emit(std::string name, LayerPtr layer, std::vector<ValueId> inputs);
 
   /// The value of a constant, or of a Dequantize of one; null where it is not known while reading.

@@ -41,6 +41,19 @@ OnnxWriter& add_operand(OnnxWriter& model, const std::string& name, const Dims& 
       .constant<std::uint8_t>(name + "_zero", {}, {10});
 }
 
+// Integers of which a kernel would compute are folded as well where all of them are known.
+TEST(OnnxQuantized, ProductsOfConstantsAreConstants) {
+  OnnxWriter model(13);
+  model.constant<std::uint8_t>("a", {1, 2}, {3, 5})
+      .constant<std::uint8_t>("a0", {}, {1})
+      .constant<std::int8_t>("b", {2, 2}, {1, -2, 4, 7})
+      .node("MatMulInteger", {"a", "b", "a0"}, {"y"})
+      .output("y");
+  const Graph graph = model.read().graph;
+  EXPECT_TRUE(graph.nodes().empty());
+  EXPECT_THAT(graph.value(graph.outputs()[0]).constant->values<std::int32_t>(), ElementsAre(18, 24));
+}
+
 TEST(OnnxMicrosoft, QuickGelu) {
   const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
   const std::vector<float> x = {-3, -0.5F, 0, 2};
