@@ -10,6 +10,7 @@
 
 #include "layers/common/dispatch.h"
 #include "layers/ops/binary.h"
+#include "layers/ops/operands.h"
 #include "layers/ops/reshaping.h"
 #include "models/onnx/read/input_shapes.h"
 #include "models/onnx/read/node_order.h"
@@ -270,7 +271,9 @@ class Importer {
           context_.note_type(id, type);
           return;
         }
-        const Tensor* frozen = kept.contains(input->name()) ? nullptr : value_given(input->name(), desc);
+        const bool decides = desc.shape.rank() == 0 && !is_floating(desc.dtype);  // a switch, a sampling rate
+        const Tensor* frozen =
+            kept.contains(input->name()) && !decides ? nullptr : value_given(input->name(), desc);
         if (frozen != nullptr) {
           id = context_.emitter.constant(input->name(), frozen->clone());
           result_.frozen.push_back(input->name());
@@ -361,7 +364,19 @@ class Importer {
       }
       // Only root causes are reported.
       const bool known = std::find(inputs.begin(), inputs.end(), kUnknown) == inputs.end();
-      define_outputs(node, known ? run_converter(op, node, std::move(inputs)) : std::vector<ValueId>{});
+      try {
+        define_outputs(node, known ? run_converter(op, node, std::move(inputs)) : std::vector<ValueId>{});
+      } catch (const UnsupportedError&) {
+        throw;
+      } catch (const Error& e) {
+        // A branch that is not taken need not fit the inputs.
+        if (!undecided_.contains(node.name)) throw;
+        fail_unsupported(
+            "{} (in a branch of an If whose condition is computed at run time; where --value NAME=VALUE "
+            "gives "
+            "the input that decides, only the branch that is taken is read)",
+            e.what());
+      }
     });
     if (!converted) define_outputs(node, {});
   }
@@ -415,6 +430,8 @@ class Importer {
     if (desc.dtype != DType::boolean || desc.elements() != 1)
       fail("the condition is {}, expected one bool", desc.str());
     const std::shared_ptr<const Tensor> known = context.known(0);
+    const bool undecided = known == nullptr || undecided_.contains(node.name);
+    const std::size_t before = branches.flat.nodes().size();
     Chosen chosen{condition, {}};
     std::vector<std::string> results;
     std::vector<InlinedGraph> graphs;
@@ -430,6 +447,8 @@ class Importer {
       results.insert(results.end(), inlined.outputs.begin(), inlined.outputs.end());
       chosen.outputs.push_back(inlined.outputs);
     }
+    for (std::size_t i = before; undecided && i < branches.flat.nodes().size(); ++i)
+      undecided_.insert(branches.flat.nodes()[i].name);
     branches.order.wait_for(n, results);
     wanted_.merge(branches.order.names_read(results));
     for (const InlinedGraph& graph : graphs) {
@@ -547,7 +566,8 @@ class Importer {
   const OnnxOptions& options_;
   ImportContext context_;
   std::unordered_map<std::string, ValueId> values_;
-  std::unordered_set<std::string> wanted_;  // names that a node or the graph reads
+  std::unordered_set<std::string> wanted_;     // names that a node or the graph reads
+  std::unordered_set<std::string> undecided_;  // nodes in branches that are perhaps not taken
   std::vector<Refusal> unsupported_;
   std::map<std::string, std::size_t> places_;  // in unsupported_, by reason
   std::vector<std::string> widened_;

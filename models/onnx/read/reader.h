@@ -45,7 +45,8 @@ struct OnnxOptions {
   /// that input that the file leaves open.
   std::function<const Tensor*(const std::string& input)> bind_input;
   /// Makes constants of the graph inputs that bind_input has a value for and that no node of the file reads as its
-  /// first input: weights, biases, scales, indices, which some kernels want to know beforehand.
+  /// first input: weights, biases, scales, indices, which some kernels want to know beforehand; and of single integers
+  /// and conditions, which decide branches.
   bool freeze_operands = false;
   /// Most bytes that constants computed while reading may take together. A small file can ask for any number
   /// (ConstantOfShape, Tile); reading it then fails.

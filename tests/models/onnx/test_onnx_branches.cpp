@@ -123,6 +123,36 @@ TEST(OnnxBranches, AtRunTimeBothHaveToGiveOneShape) {
               HasSubstr("output 0 is f32 1x2 in one branch and f32 2 in the other"));
 }
 
+TEST(OnnxBranches, WhatDoesNotFitInABranchIsRefusedWithWhatDecides) {
+  OnnxWriter model;
+  model.input("x", {1, 2})
+      .input("rate", {}, test::onnx_type<std::int64_t>())
+      .constant<std::int64_t>("low", {}, {8000})
+      .node("Equal", {"rate", "low"}, {"is_low"});
+  model.node("If", {"is_low"}, {"y"}).output("y");
+  auto& outer = add_branch(last_node(model), "then_branch");
+  set_node(*outer.add_node(), "Not", {"is_low"}, {"other"});
+  set_node(*outer.add_node(), "If", {"other"}, {"inner"});
+  outer.add_output()->set_name("inner");
+  add_branch(*outer.mutable_node(1), "then_branch", "GlobalAveragePool", "x");  // needs three dimensions
+  add_branch(*outer.mutable_node(1), "else_branch", "Neg", "x");
+  add_branch(last_node(model), "else_branch", "Abs", "x");
+  EXPECT_THAT(model.failure<UnsupportedError>(),
+              AllOf(HasSubstr("global pooling of 1x2"),
+                    HasSubstr("condition is computed at run time; where --value")));
+  OnnxOptions options;
+  options.values = {{"rate", {16000}}};
+  EXPECT_THAT(types_of(model.read(options).graph), ElementsAre("abs"));
+  // A test's value decides, too.
+  const Tensor rate = Tensor::scalar(std::int64_t{16000});
+  options = {};
+  options.bind_input = [&](const std::string& name) { return name == "rate" ? &rate : nullptr; };
+  options.freeze_operands = true;
+  const OnnxModel frozen = model.read(options);
+  EXPECT_THAT(frozen.frozen, ElementsAre("rate"));
+  EXPECT_THAT(types_of(frozen.graph), ElementsAre("abs"));
+}
+
 TEST(OnnxBranches, BrokenOnesAreErrors) {
   OnnxWriter model;
   model.input("x", {2}).node("If", {"x"}, {"y"}).output("y");
