@@ -34,6 +34,14 @@ std::array<std::int64_t, 2> random_window(Window& window, Pick&& pick, std::int6
   return random_window_of<2>(window, pick, more);
 }
 
+/// One case of five gets a single column, which windows do not reach beyond: 1-D convolutions that are written as 2-D.
+template <typename Pick>
+void maybe_one_column(Window& window, std::array<std::int64_t, 2>& extent, Pick&& pick) {
+  if (pick(0, 4) != 0) return;
+  window.kernel[1] = extent[1] = 1;
+  window.pad_begin[1] = window.pad_end[1] = 0;
+}
+
 /// A square window with the same padding on all sides.
 inline void set_window(Window& window, std::int64_t kernel, std::int64_t stride, std::int64_t dilation,
                        std::int64_t pad) {

@@ -11,16 +11,9 @@ namespace {
 
 TileConvolution::Geometry geometry_of(const NodeSpec& spec) {
   const ConvAttributes& conv = layer_as<DynamicQConv>(spec.layer).attributes().conv;
-  return {*spec.inputs[0],
-          spec.outputs[0].shape,
-          conv.window,
-          conv.groups,
-          conv.activation,
-          spec.has_input(DynamicQConv::kResidual),
-          kDynamicBytes.zero_point,
-          false,
-          1,
-          spec.fusion};
+  return TileConvolution::turned({*spec.inputs[0], spec.outputs[0].shape, conv.window, conv.groups,
+                                  conv.activation, spec.has_input(DynamicQConv::kResidual),
+                                  kDynamicBytes.zero_point, false, 1, spec.fusion});
 }
 
 ByteArithmetic arithmetic_of(const NodeSpec& spec) {

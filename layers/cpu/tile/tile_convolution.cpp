@@ -145,7 +145,22 @@ KeptForBytes kept_of(const TileConvolution::Geometry& geometry, const ConvInput&
 
 }  // namespace
 
+TileConvolution::Geometry TileConvolution::turned(Geometry geometry) {
+  Window& window = geometry.window;
+  const bool one_column = geometry.output.rank() == 4 && geometry.input.shape[3] == 1 &&
+                          geometry.output[3] == 1 && window.kernel[1] == 1 && window.pad_begin[1] == 0 &&
+                          window.pad_end[1] == 0;
+  if (!one_column || depth_to_space(geometry) != nullptr) return geometry;
+  for (Shape* shape : {&geometry.input.shape, &geometry.output})
+    *shape = shape->with(3, (*shape)[2]).with(2, 1);
+  for (auto* extents : {&window.kernel, &window.stride, &window.dilation, &window.pad_begin, &window.pad_end})
+    std::swap((*extents)[0], (*extents)[1]);
+  geometry.turned = true;
+  return geometry;
+}
+
 TileConvolution::Geometry TileConvolution::framed(Geometry geometry) {
+  geometry = turned(std::move(geometry));
   Window& window = geometry.window;
   const auto axes = static_cast<std::size_t>(window.rank);
   const Window plain;
@@ -352,7 +367,7 @@ bool TileConvolution::fuses_depth_to_space(const Geometry& geometry, const NodeS
   const auto* layer = dynamic_cast<const DepthToSpace*>(&next.layer);
   if (layer == nullptr) return false;
   const DepthToSpaceAttributes& a = layer->attributes();
-  const bool plain = geometry.groups == 1 && geometry.frame.height == 0 &&
+  const bool plain = geometry.groups == 1 && geometry.frame.height == 0 && !geometry.turned &&
                      geometry.fusion.followers.empty() && !geometry.residual && !widens(geometry);
   return plain && !a.inverse && !a.column_row_depth &&
          geometry.output[1] / a.block % kernels_of(geometry).panel() == 0 &&
@@ -360,9 +375,9 @@ bool TileConvolution::fuses_depth_to_space(const Geometry& geometry, const NodeS
 }
 
 bool TileConvolution::computes_pieces(const Geometry& geometry) {
-  return geometry.groups == 1 && geometry.frame.height == 0 && depth_to_space(geometry) == nullptr &&
-         !geometry.residual && !widens(geometry) && dtype_bytes(geometry.input.dtype) > 1 &&
-         !input_of(geometry).copied();
+  return geometry.groups == 1 && geometry.frame.height == 0 && !geometry.turned &&
+         depth_to_space(geometry) == nullptr && !geometry.residual && !widens(geometry) &&
+         dtype_bytes(geometry.input.dtype) > 1 && !input_of(geometry).copied();
 }
 
 bool TileConvolution::writes_strided_rows(const Geometry& geometry) {

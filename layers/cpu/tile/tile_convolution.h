@@ -54,8 +54,12 @@ class TileConvolution {
       std::int64_t top = 0;
       std::int64_t left = 0;
     } frame = {};
+    bool turned = false;  ///< by turned()
   };
-  /// The same with a frame, where filters of one tap have pads: all outputs in the padding are one pixel, which is
+  /// The same with rows and columns exchanged, where there is one column that filters do not reach beyond: in memory
+  /// both are equal, and tiles are cut along rows (a convolution of one dimension that a file writes as 2-D).
+  static Geometry turned(Geometry geometry);
+  /// turned(), and with a frame where filters of one tap have pads: all outputs in the padding are one pixel, which is
   /// computed once (SqueezeNet's last convolution, 60 of 256 outputs).
   static Geometry framed(Geometry geometry);
 

@@ -128,6 +128,24 @@ TEST(Conv, OneAndThreeDimensions) {
   }
 }
 
+// One-dimensional convolutions that a file writes as 2-D ones; also with a stride along the other dimension, which then
+// means nothing, and with pads there, which make more columns.
+TEST(Conv, OneColumn) {
+  Random random;
+  for (int i = 0; i < 40 && !HasFailure(); ++i) {
+    Case c = random_case(random, 2);
+    Window& window = c.attributes.window;
+    window.kernel[1] = 1;
+    window.pad_begin[1] = i % 5 == 0 ? 1 : 0;
+    window.pad_end[1] = 0;
+    c.extent[1] = 1;
+    c.channels = random.integer(8, 40);
+    c.filters = random.integer(8, 80);
+    c.extent[0] += random.integer(0, 40);
+    check(c, random, {"tile", "reference"});
+  }
+}
+
 // What networks over video and medical volumes are made of: windows over all three dimensions, over one slice, over
 // one pixel of several slices, and of one tap; first layers; strides along any dimension; volumes of one slice; more
 // slices than a band holds, and weights that do not stay in the cache.

@@ -99,7 +99,8 @@ DynamicCase random_dynamic_case(Random& random) {
   const auto pick = [&](std::int64_t low, std::int64_t high) { return random.integer(low, high); };
   const bool volume = random.integer(0, 3) == 0;
   const auto extent = volume ? test::random_window_of<3>(window, pick, 5) : std::array<std::int64_t, 3>{};
-  const auto image = volume ? std::array<std::int64_t, 2>{} : test::random_window(window, pick, 17);
+  auto image = volume ? std::array<std::int64_t, 2>{} : test::random_window(window, pick, 17);
+  if (!volume) test::maybe_one_column(window, image, pick);
   const std::int64_t groups = random.coin() ? 1 : random.integer(1, 4);
   const std::int64_t channels = random.integer(1, 21);
   const std::int64_t filters = random.integer(1, 40);

@@ -69,8 +69,9 @@ TEST(Quantize, EveryKernelGivesTheReferencesBits) {
 QConvCase random_case(Random& random) {
   QConvCase c;
   Window& window = c.attributes.conv.window;
-  const auto extent = test::random_window(
-      window, [&](std::int64_t low, std::int64_t high) { return random.integer(low, high); }, 17);
+  const auto pick = [&](std::int64_t low, std::int64_t high) { return random.integer(low, high); };
+  auto extent = test::random_window(window, pick, 17);
+  test::maybe_one_column(window, extent, pick);
   const std::int64_t groups = random.coin() ? 1 : random.integer(1, 4);
   const std::int64_t channels = random.integer(1, 21);
   const std::int64_t filters = random.integer(1, 40);
