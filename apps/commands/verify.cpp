@@ -192,13 +192,12 @@ std::vector<NamedTensor> read_inputs(const fs::path& directory, const fs::path& 
   }
 }
 
-// A test's model, planned. Where kernels refuse operands that are computed at run time, as some on a GPU do, weights
-// and the like are not inputs but constants with the test's values, whose names go to `frozen`.
+// A test's model, planned. Where it is refused for what is computed at run time (weights, of some kernels on a GPU;
+// what decides branches), weights and the like are constants with the test's values, whose names go to `frozen`.
 Runner make_runner(const fs::path& file, OnnxOptions onnx, const VerifyOptions& options,
                    std::vector<std::string>& frozen) {
-  Graph graph = read_onnx(file, onnx).graph;
   try {
-    return {file.string(), std::move(graph), options.common};
+    return {file.string(), read_onnx(file, onnx).graph, options.common};
   } catch (const UnsupportedError&) {
     onnx.freeze_operands = true;
     OnnxModel model = read_onnx(file, onnx);

@@ -339,11 +339,18 @@ class Importer {
   // The graph inputs that stay inputs with freeze_operands: what some node reads first, or what is an output as well.
   std::unordered_set<std::string> kept_inputs() const {
     std::unordered_set<std::string> names;
-    for (const auto& node : model_.graph().node()) {
-      if (node.input_size() > 0) names.insert(node.input(0));
-    }
+    add_first_inputs(model_.graph(), names);
     for (const auto& output : model_.graph().output()) names.insert(output.name());
     return names;
+  }
+
+  static void add_first_inputs(const onnx_pb::GraphProto& graph, std::unordered_set<std::string>& names) {
+    for (const auto& node : graph.node()) {
+      if (node.input_size() > 0) names.insert(node.input(0));
+      for (const auto& attribute : node.attribute()) {
+        if (attribute.has_g()) add_first_inputs(attribute.g(), names);
+      }
+    }
   }
 
   // The value of an input that freeze_operands is about; null where there is none.

@@ -146,7 +146,8 @@ TEST(OnnxBranches, WhatDoesNotFitInABranchIsRefusedWithWhatDecides) {
   // A test's value decides, too.
   const Tensor rate = Tensor::scalar(std::int64_t{16000});
   options = {};
-  options.bind_input = [&](const std::string& name) { return name == "rate" ? &rate : nullptr; };
+  const Tensor x(TensorDesc{Shape{1, 2}});  // stays an input: nodes of branches read it first
+  options.bind_input = [&](const std::string& name) { return name == "rate" ? &rate : &x; };
   options.freeze_operands = true;
   const OnnxModel frozen = model.read(options);
   EXPECT_THAT(frozen.frozen, ElementsAre("rate"));
