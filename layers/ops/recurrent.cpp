@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "layers/ops/inference_checks.h"
 #include "layers/ops/reshaping.h"
 
@@ -23,6 +26,8 @@ Recurrent::Recurrent(RecurrentAttributes attributes) : LayerOf(std::move(attribu
   for (const UnaryAttributes& activation : attributes_.activations) {
     if (activation.kind == UnaryKind::logical_not) fail("Recurrent: activation not");
   }
+  if (attributes_.rounds_state && attributes_.kind == RecurrentKind::gru)
+    fail("Recurrent: rounds_state is not for gru");
   if (!(attributes_.clip >= 0)) fail("Recurrent: clip is {}", attributes_.clip);
 }
 
@@ -80,8 +85,30 @@ Work Recurrent::work(std::span<const TensorDesc* const> inputs,
 std::string Recurrent::summary() const {
   static constexpr const char* kKinds[] = {"RNN", "GRU", "LSTM"};
   static constexpr const char* kDirections[] = {"", " reverse", " bidirectional"};
-  return fmt::format("{}{}", kKinds[static_cast<std::size_t>(attributes_.kind)],
-                     kDirections[static_cast<std::size_t>(attributes_.direction)]);
+  return fmt::format("{}{}{}", kKinds[static_cast<std::size_t>(attributes_.kind)],
+                     kDirections[static_cast<std::size_t>(attributes_.direction)],
+                     attributes_.rounds_state ? " of a rounded state" : "");
+}
+
+void round_state(const float* state, float* rounded, std::int64_t count) {
+  // Adding and taking away 1.5 * 2^23 rounds numbers of a size below 2^22 to whole ones, even at a tie.
+  constexpr float kWhole = 12582912;
+  float low = 0, high = 0;
+  for (std::int64_t j = 0; j < count; ++j) {
+    low = state[j] < low ? state[j] : low;
+    high = state[j] > high ? state[j] : high;
+  }
+  const float scale = (high - low) / 255;
+  if (!(scale >= std::numeric_limits<float>::min() && scale <= std::numeric_limits<float>::max())) {
+    std::copy_n(state, count, rounded);
+    return;
+  }
+  const float zero = ((0 - low / scale) + kWhole) - kWhole;
+  for (std::int64_t j = 0; j < count; ++j) {
+    const float whole = ((state[j] / scale) + kWhole) - kWhole;
+    const float above = whole < -zero ? -zero : whole;
+    rounded[j] = (above > 255 - zero ? 255 - zero : above) * scale;
+  }
 }
 
 std::int64_t sequence_length(std::span<const ConstTensorView> inputs, const RecurrentGeometry& geometry,

@@ -17,6 +17,9 @@ struct RecurrentAttributes {
   double clip = 0;                   ///< what gates are computed of lies in [-clip, clip]; 0: anywhere
   bool linear_before_reset = false;  ///< gru: the reset gate scales the product instead of its operand
   bool input_forget = false;         ///< lstm: the forget gate is 1 - the input gate
+  /// R is multiplied by the hidden state of each sample as ONNX DynamicQuantizeLinear and DequantizeLinear leave it:
+  /// rounded to 256 steps of its range. Not with gru.
+  bool rounds_state = false;
 };
 
 /// Gates of a cell: rnn 1; gru 3 (z, r, h); lstm 4 (i, o, f, c).
@@ -58,6 +61,11 @@ struct RecurrentGeometry {
     return d == 1 || attributes.direction == RecurrentDirection::reverse;
   }
 };
+
+/// What `rounds_state` makes of `count` numbers, in f32: x / scale to the nearest whole number, even at a tie, times
+/// the scale. The scale is the 255th part of the range with 0, and the ends of the range are 0 and 255 steps from a
+/// whole number. As they are where the scale is no normal number.
+void round_state(const float* state, float* rounded, std::int64_t count);
 
 /// The length of the sequence of a sample; throws Error where it is outside [0, positions].
 std::int64_t sequence_length(std::span<const ConstTensorView> inputs, const RecurrentGeometry& geometry,

@@ -80,12 +80,19 @@ class Sequence {
     return value(Recurrent::kPeepholes, {direction_, which * g_.hidden + j}) * cell;
   }
 
+  std::vector<double> rounded_state() const {
+    std::vector<float> state(hidden_.begin(), hidden_.end());
+    round_state(state.data(), state.data(), g_.hidden);
+    return {state.begin(), state.end()};
+  }
+
   void step(std::int64_t t) {
     std::vector<double> next(hidden_.size());
     if (a_.kind == RecurrentKind::gru) return step_gru(t);
+    const std::vector<double> multiplied = a_.rounds_state ? rounded_state() : hidden_;
     for (std::int64_t j = 0; j < g_.hidden; ++j) {
       const auto sum = [&](std::int64_t gate) {
-        return from_input(t, gate, j) + recurrent(hidden_, gate, j);
+        return from_input(t, gate, j) + recurrent(multiplied, gate, j);
       };
       if (a_.kind == RecurrentKind::rnn) {
         next[position(j)] = activate(0, sum(0));

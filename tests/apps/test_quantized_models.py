@@ -13,7 +13,8 @@ import unittest
 
 from command import CommandTest, drawn_seed, main
 
-# onnxruntime imports a module of its own by a name that a file in this folder has too.
+# onnxruntime imports a module of its own by a name that a file in this folder has too, which `command` has imported.
+sys.modules.pop("onnx_model", None)
 sys.path = [folder for folder in sys.path if pathlib.Path(folder).resolve() != pathlib.Path(__file__).resolve().parent]
 try:
     import numpy
@@ -187,6 +188,54 @@ class QuantizedModels(CommandTest):
         quantization.quantize_dynamic(str(MODEL), str(folder / "model.onnx"))
         self.write_expectations(folder)
         self.assertIn("passed 1 failed 0", self.pipit_with_notes("verify", folder, "--norm", SHARE).stdout)
+
+    def verify_node(self, name, node, weights, inputs, *options):
+        """What `pipit verify` says of one node against ONNX Runtime."""
+        helper = onnx.helper
+        graph = helper.make_graph(
+            [node], name,
+            [helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+             for key, value in inputs.items()],
+            [helper.make_empty_tensor_value_info(output) for output in node.output],
+            [onnx.numpy_helper.from_array(value, key) for key, value in weights.items()])
+        opsets = [helper.make_opsetid("", 14), helper.make_opsetid("com.microsoft", 1)]
+        folder = self.folder / name
+        data = folder / "test_data_set_0"
+        data.mkdir(parents=True)
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(folder / "model.onnx"))
+        session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+        results = dict(zip(node.output, session.run(None, inputs)))
+        for kind, values in (("input", inputs), ("output", results)):
+            for i, (key, value) in enumerate(values.items()):
+                (data / f"{kind}_{i}.pb").write_bytes(onnx.numpy_helper.from_array(value, key).SerializeToString())
+        return self.pipit_with_notes("verify", folder, *options).stdout
+
+    def test_sums_of_integers_are_whole_numbers(self):
+        # 24 channels and 3x3 filters: Winograd computes in fractions. Weights of 7 bits, see above.
+        x = self.random.integers(0, 256, (1, 24, 12, 13)).astype(numpy.uint8)
+        w = self.random.integers(-64, 64, (24, 24, 3, 3)).astype(numpy.int8)
+        node = onnx.helper.make_node("ConvInteger", ["x", "w", "zero"], ["y"], pads=[1, 1, 1, 1])
+        out = self.verify_node("integers", node, {"w": w}, {"x": x, "zero": numpy.array(117, numpy.uint8)},
+                               "--rtol", "0", "--atol", "0")
+        self.assertIn("passed 1 failed 0", out)
+
+    def test_lstm_with_weights_of_8_bits(self):
+        inner, hidden = 9, 20
+        for name, dtype, directions, per_column in (("bytes", numpy.uint8, 2, False), ("signed", numpy.int8, 1, True)):
+            columns = 4 * hidden
+            shape = (directions, columns) if per_column else (directions,)
+            middle = 64 if dtype == numpy.uint8 else 0
+            weights = {"b": self.random.normal(size=(directions, 8 * hidden)).astype(numpy.float32)}
+            for key, rows in (("w", inner), ("r", hidden)):
+                weights[key] = (self.random.integers(-64, 64, (directions, rows, columns)) + middle).astype(dtype)
+                weights[key + "s"] = self.random.uniform(0.002, 0.005, shape).astype(numpy.float32)
+                weights[key + "z"] = numpy.full(shape, middle, dtype)
+            node = onnx.helper.make_node(
+                "DynamicQuantizeLSTM", ["x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"], ["y", "h", "c"],
+                domain="com.microsoft", hidden_size=hidden, direction="bidirectional" if directions == 2 else "forward")
+            x = self.random.normal(size=(6, 1, inner)).astype(numpy.float32)
+            # A number next to a tie may be rounded to the other side: a step of a 255th of one number of 20.
+            self.assertIn("passed 1 failed 0", self.verify_node(name, node, weights, {"x": x}, "--norm", "0.003"))
 
 
 if __name__ == "__main__":

@@ -223,7 +223,11 @@ class PackedRecurrent final : public Kernel {
         if (s.goes_on(b)) std::copy_n(x, columns, gates);
         if (!s.goes_on(b)) std::fill_n(gates, columns, 0.0F);
       }
-      multiply(s, common_, s.weights, s.hidden, s.gates, gate_step_);
+      if (a_.rounds_state) {
+        for (std::int64_t b = 0; b < s.count; ++b)
+          round_state(s.hidden + b * hidden_step_, s.other + b * hidden_step_, g_.hidden);
+      }
+      multiply(s, common_, s.weights, a_.rounds_state ? s.other : s.hidden, s.gates, gate_step_);
       if (a_.kind == RecurrentKind::lstm) finish_lstm(s, inputs);
       if (a_.kind == RecurrentKind::gru) finish_gru(s, inputs);
       if (a_.kind == RecurrentKind::rnn) finish_rnn(s);

@@ -31,6 +31,7 @@ Refusal refuse_recurrent(const NodeSpec& spec) {
              ", only f32 and f16 are handled";
   }
   if (!is_float_or_half(type)) return "only f32 and f16 are handled";
+  if (layer_as<Recurrent>(spec.layer).attributes().rounds_state) return "the hidden state is rounded";
   for (const UnaryAttributes& activation : layer_as<Recurrent>(spec.layer).attributes().activations) {
     if (!RecurrentActivation::knows(activation.kind))
       return "activation " + std::string(unary_name(activation.kind)) + " is not handled";

@@ -61,7 +61,10 @@ std::vector<ValueId> convert_conv_integer(NodeContext& node) {
   attributes.groups = node.attributes().integer("group", 1);
   const ValueId x = steps(node, 0, 2, "x", 0);
   const ValueId w = steps(node, 1, 3, "w", 0);
-  return {cast(node, node.emit<Conv>({x, w}, attributes), DType::i32, "sums")};
+  // Winograd's sums are not whole numbers, and Cast drops what is after the point.
+  const ValueId sums = node.emit(std::make_shared<Unary>(UnaryAttributes{UnaryKind::round}),
+                                 {node.emit<Conv>({x, w}, attributes)}, "whole");
+  return {cast(node, sums, DType::i32, "sums")};
 }
 
 std::vector<ValueId> convert_matmul_integer(NodeContext& node) {
@@ -72,20 +75,32 @@ std::vector<ValueId> convert_matmul_integer(NodeContext& node) {
   return {cast(node, node.emit<MatMul>({a, b}), DType::i32, "sums")};
 }
 
+std::vector<ValueId> convert_dynamic_quantize(NodeContext& node) {
+  return dynamically_quantized(node, node.input(0), nullptr);
+}
+
+constexpr Operator kIntegerOperators[] = {
+    {"ConvInteger", 10, kLastOpset, 2, 4, convert_conv_integer},
+    {"DynamicQuantizeLinear", 11, kLastOpset, 1, 1, convert_dynamic_quantize},
+    {"MatMulInteger", 10, kLastOpset, 2, 4, convert_matmul_integer},
+};
+
+}  // namespace
+
 // Scale (max - min) / 255 over the range of x widened to hold 0, as the operator's text spells it out. For a tensor of
 // zeros the scale is 0, and the integers and the zero point are 0 (Cast makes 0 of NaN).
-std::vector<ValueId> convert_dynamic_quantize(NodeContext& node) {
-  const auto number = [&](float value, const char* part) {
-    return node.add_constant(Tensor::scalar(value), part);
+std::vector<ValueId> dynamically_quantized(NodeContext& node, ValueId x, const char* part) {
+  const auto number = [&](float value, const char* what) {
+    return node.add_constant(Tensor::scalar(value), what);
   };
-  const auto unary = [&](UnaryAttributes attributes, ValueId x, const char* part) {
-    return node.emit(std::make_shared<Unary>(attributes), {x}, part);
+  const auto unary = [&](UnaryAttributes attributes, ValueId of, const char* what) {
+    return node.emit(std::make_shared<Unary>(attributes), {of}, what);
   };
-  const auto extreme = [&](ReduceKind reduce, BinaryKind widen, ValueId zero, const char* part) {
-    const std::string name = part;
-    const ValueId found = node.emit(std::make_shared<Reduce>(ReduceAttributes{reduce, {}, false}),
-                                    {node.input(0)}, (name + "_of_x").c_str());
-    return binary(node, widen, found, zero, part);
+  const auto extreme = [&](ReduceKind reduce, BinaryKind widen, ValueId zero, const char* what) {
+    const std::string name = what;
+    const ValueId found = node.emit(std::make_shared<Reduce>(ReduceAttributes{reduce, {}, false}), {x},
+                                    (name + "_of_x").c_str());
+    return binary(node, widen, found, zero, what);
   };
   constexpr UnaryAttributes kSaturate{UnaryKind::clip, 0, 255};
   const ValueId zero = number(0, "zero");
@@ -97,20 +112,12 @@ std::vector<ValueId> convert_dynamic_quantize(NodeContext& node) {
   const ValueId shift = binary(node, BinaryKind::sub, zero, low_steps, "shift");
   const ValueId zero_point =
       unary({UnaryKind::round}, unary(kSaturate, shift, "saturated_shift"), "real_zero_point");
-  const ValueId x_steps = binary(node, BinaryKind::div, node.input(0), scale, "x_steps");
+  const ValueId x_steps = binary(node, BinaryKind::div, x, scale, "x_steps");
   const ValueId rounded = unary({UnaryKind::round}, x_steps, "rounded");
   const ValueId shifted = binary(node, BinaryKind::add, rounded, zero_point, "shifted");
   const ValueId saturated = unary(kSaturate, shifted, "saturated");
-  return {cast(node, saturated, DType::u8), scale, cast(node, zero_point, DType::u8, "zero_point")};
+  return {cast(node, saturated, DType::u8, part), scale, cast(node, zero_point, DType::u8, "zero_point")};
 }
-
-constexpr Operator kIntegerOperators[] = {
-    {"ConvInteger", 10, kLastOpset, 2, 4, convert_conv_integer},
-    {"DynamicQuantizeLinear", 11, kLastOpset, 1, 1, convert_dynamic_quantize},
-    {"MatMulInteger", 10, kLastOpset, 2, 4, convert_matmul_integer},
-};
-
-}  // namespace
 
 std::span<const Operator> integer_operators() {
   return kIntegerOperators;

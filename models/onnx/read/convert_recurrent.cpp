@@ -1,8 +1,10 @@
-// RNN, GRU and LSTM: the product of all inputs with their weights at once, then what runs over the positions.
+// RNN, GRU and LSTM, and DynamicQuantizeLSTM of ONNX Runtime's quantization: the product of all inputs with their
+// weights at once, then what runs over the positions.
 #include "layers/ops/recurrent.h"
 
 #include "layers/ops/operands.h"
 #include "models/onnx/read/operators.h"
+#include "models/onnx/read/quantized_operand.h"
 #include "models/onnx/read/steps.h"
 
 namespace pipit::internal::onnx {
@@ -95,8 +97,8 @@ RecurrentBias split_bias(Steps& steps, ValueId bias, const RecurrentAttributes& 
 }
 
 // Whether the weights of x are those of the identity, as written files have them: x is what they would give.
-bool takes_x_as_it_is(NodeContext& node, const Shape& weights) {
-  const Value& value = node.value(node.input(1));
+bool takes_x_as_it_is(NodeContext& node, ValueId id, const Shape& weights) {
+  const Value& value = node.value(id);
   if (!value.is_constant() || value.desc.dtype != DType::f32 || weights[0] * weights[1] != weights[2])
     return false;
   std::int64_t at = 0;
@@ -107,27 +109,30 @@ bool takes_x_as_it_is(NodeContext& node, const Shape& weights) {
   return true;
 }
 
-// Inputs: x, W, R, bias, lengths, first hidden state, first cell state, peepholes.
-template <RecurrentKind kind>
-std::vector<ValueId> convert_recurrent(NodeContext& node) {
+// What the operators differ in: x as it is multiplied, W [D, G H, I], R [D, G H, H].
+struct RecurrentOperands {
+  ValueId x = kNoValue;
+  ValueId weights = kNoValue;
+  ValueId recurrent = kNoValue;
+};
+
+// The other inputs: bias 3, lengths 4, first hidden state 5, first cell state 6, peepholes 7.
+std::vector<ValueId> add_recurrent(NodeContext& node, const RecurrentAttributes& attributes,
+                                   RecurrentOperands operands, bool batch_first) {
   Steps steps(node);
-  const RecurrentAttributes attributes = read_recurrent(node, kind);
-  const bool batch_first = node.attributes().flag("layout", false);
-  ValueId x = node.input(0);
-  if (steps.shape(x).rank() != 3) fail("x is {}, expected 3 dimensions", steps.shape(x).str());
-  if (batch_first) x = steps.transpose(x, {1, 0, 2});
-  const Shape weights = node.input_shape(1);
-  const Shape recurrent = node.input_shape(2);
-  if (weights.rank() != 3 || recurrent.rank() != 3)
-    fail("W is {} and R {}; expected 3 dimensions", weights.str(), recurrent.str());
+  const auto shape_of = [&](ValueId id) -> const Shape& { return node.desc(id).shape; };
+  if (batch_first) operands.x = steps.transpose(operands.x, {1, 0, 2});
+  const Shape weights = shape_of(operands.weights);
+  const Shape recurrent = shape_of(operands.recurrent);
   const std::int64_t hidden = node.attributes().integer("hidden_size", recurrent[2]);
   if (hidden != recurrent[2]) fail("attribute 'hidden_size' is {}, but R is {}", hidden, recurrent.str());
   const std::int64_t directions = recurrent[0];
   const std::int64_t columns = checked_mul(weights[0], weights[1], "W");
-  ValueId gates = x;
-  if (!takes_x_as_it_is(node, weights)) {
-    const ValueId matrix = steps.transpose(steps.reshape(node.input(1), Shape{columns, weights[2]}), {1, 0});
-    gates = steps.matmul(x, matrix);
+  ValueId gates = operands.x;
+  if (!takes_x_as_it_is(node, operands.weights, weights)) {
+    const ValueId matrix =
+        steps.transpose(steps.reshape(operands.weights, Shape{columns, weights[2]}), {1, 0});
+    gates = steps.matmul(operands.x, matrix);
   }
   RecurrentBias bias;
   if (node.has_input(3)) bias = split_bias(steps, node.input(3), attributes, directions, hidden);
@@ -136,9 +141,10 @@ std::vector<ValueId> convert_recurrent(NodeContext& node) {
     const ValueId given = node.optional_input(input);
     return given == kNoValue || !batch_first ? given : steps.transpose(given, {1, 0, 2});
   };
-  std::vector<ValueId> outputs = node.emit_all(std::make_shared<Recurrent>(attributes),
-                                               {gates, node.input(2), bias.hidden, node.optional_input(4),
-                                                state(5), state(6), node.optional_input(7)});
+  std::vector<ValueId> outputs =
+      node.emit_all(std::make_shared<Recurrent>(attributes),
+                    {gates, operands.recurrent, bias.hidden, node.optional_input(4), state(5), state(6),
+                     node.optional_input(7)});
   // y [T, D, B, H] as ONNX has it, or [B, T, D, H].
   if (!batch_first) return outputs;
   std::vector<ValueId> moved{steps.transpose(outputs[0], {2, 0, 1, 3})};
@@ -146,10 +152,59 @@ std::vector<ValueId> convert_recurrent(NodeContext& node) {
   return moved;
 }
 
+void need_three_dimensions(const Shape& x, const Shape& weights, const Shape& recurrent) {
+  if (x.rank() != 3) fail("x is {}, expected 3 dimensions", x.str());
+  if (weights.rank() != 3 || recurrent.rank() != 3)
+    fail("W is {} and R {}; expected 3 dimensions", weights.str(), recurrent.str());
+}
+
+// Inputs: x, W, R.
+template <RecurrentKind kind>
+std::vector<ValueId> convert_recurrent(NodeContext& node) {
+  const RecurrentAttributes attributes = read_recurrent(node, kind);
+  need_three_dimensions(node.input_shape(0), node.input_shape(1), node.input_shape(2));
+  return add_recurrent(node, attributes, {node.input(0), node.input(1), node.input(2)},
+                       node.attributes().flag("layout", false));
+}
+
+// Of DynamicQuantizeLSTM: integers [D, K, 4 H], the input `scale` [D] or [D, 4 H], and the zero point after it of the
+// same shape, as real weights [D, 4 H, K].
+ValueId real_weights(Steps& steps, int integers, int scale) {
+  NodeContext& node = steps.node();
+  const Shape& shape = node.input_shape(integers);
+  const auto spread = [&](int input, const char* name) {
+    const Shape& given = node.input_shape(input);
+    const bool per_direction = given == Shape{shape[0]};
+    if (!per_direction && !(given == Shape{shape[0], shape[2]}))
+      fail("{} {}, expected {} or {}", name, given.str(), Shape{shape[0]}.str(),
+           Shape{shape[0], shape[2]}.str());
+    return steps.reshape(node.input(input), Shape{shape[0], 1, per_direction ? 1 : shape[2]});
+  };
+  const ValueId zero = steps.cast(spread(scale + 1, "zero points"), DType::f32);
+  const ValueId whole = steps.binary(BinaryKind::sub, steps.cast(node.input(integers), DType::f32), zero);
+  return steps.transpose(steps.binary(BinaryKind::mul, whole, spread(scale, "scales")), {0, 2, 1});
+}
+
+// Inputs: x, W [D, I, 4 H] and R [D, H, 4 H] in 8 bits; scale and zero point of W in 8 and 9, those of R in 10 and 11.
+std::vector<ValueId> convert_dynamic_quantize_lstm(NodeContext& node) {
+  Steps steps(node);
+  RecurrentAttributes attributes = read_recurrent(node, RecurrentKind::lstm);
+  attributes.rounds_state = true;
+  need_three_dimensions(node.input_shape(0), node.input_shape(1), node.input_shape(2));
+  const std::vector<ValueId> x = dynamically_quantized(node, node.input(0), "x_integers");
+  const auto real = [&](ValueId integers) { return steps.cast(integers, DType::f32); };
+  const ValueId whole = steps.binary(BinaryKind::sub, real(x[0]), real(x[2]));
+  return add_recurrent(
+      node, attributes,
+      {steps.binary(BinaryKind::mul, whole, x[1]), real_weights(steps, 1, 8), real_weights(steps, 2, 10)},
+      false);
+}
+
 constexpr Operator kRecurrentOperators[] = {
     {"GRU", 7, kLastOpset, 3, 6, convert_recurrent<RecurrentKind::gru>},
     {"LSTM", 7, kLastOpset, 3, 8, convert_recurrent<RecurrentKind::lstm>},
     {"RNN", 7, kLastOpset, 3, 6, convert_recurrent<RecurrentKind::rnn>},
+    {"com.microsoft::DynamicQuantizeLSTM", 1, kLastOpset, 12, 12, convert_dynamic_quantize_lstm},
 };
 
 }  // namespace

@@ -28,4 +28,8 @@ ValueId quantized(NodeContext& node, ValueId real, const AxisQuantization& given
 /// quantized() with the scale in input `scale` and the zero point in the one after it (absent: 0 of u8).
 ValueId quantized_output(NodeContext& node, ValueId real, int scale);
 
+/// What DynamicQuantizeLinear makes of `x`: u8, the scale (f32) and the zero point (u8). `part`: what is put after the
+/// node's name for the first, as NodeContext::emit_all() has it.
+std::vector<ValueId> dynamically_quantized(NodeContext& node, ValueId x, const char* part);
+
 }  // namespace pipit::internal::onnx

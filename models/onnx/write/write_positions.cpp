@@ -92,6 +92,7 @@ std::string recurrent_bias(GraphWriter& writer, const Node& node, std::int64_t d
 }
 
 void write_recurrent(GraphWriter& writer, const Node& node, const RecurrentAttributes& attributes) {
+  if (attributes.rounds_state) fail_unsupported("DynamicQuantizeLSTM");
   const RecurrentGeometry g(attributes, writer.desc(node.inputs[Recurrent::kGates]).shape,
                             writer.desc(node.inputs[Recurrent::kWeights]).shape);
   const auto input = [&](std::size_t i) {

@@ -132,6 +132,60 @@ TEST(Recurrent, RandomCasesMatchTheReference) {
   }
 }
 
+TEST(Recurrent, RoundsAStateLikeDynamicQuantizeLinear) {
+  const auto rounded = [](std::vector<float> state) {
+    round_state(state.data(), state.data(), std::ssize(state));
+    return state;
+  };
+  using testing::ElementsAre;
+  // Steps of 1, from -100 to 155; ties go to even numbers.
+  EXPECT_THAT(rounded({-100, 155, 0.5F, 1.5F, -2.5F, 7.4F, -7.6F}), ElementsAre(-100, 155, 0, 2, -2, 7, -8));
+  // 0 is a whole step, so that the range from -63.75 to 191.25 becomes one from -64 to 191.
+  EXPECT_THAT(rounded({-63.75F, 191.25F, 191, 0, 10.3F}), ElementsAre(-64, 191, 191, 0, 10));
+  EXPECT_THAT(rounded({255, 17.2F}), ElementsAre(255, 17));
+  EXPECT_THAT(rounded({0, 0}), ElementsAre(0, 0));
+  EXPECT_THAT(rounded({1e-44F, 0}), ElementsAre(1e-44F, 0));  // no scale
+  EXPECT_TRUE(std::isnan(rounded({NAN, 1})[0]));
+}
+
+// In one step all kernels round the same state; later ones may round numbers near a tie to either side.
+TEST(Recurrent, OfARoundedState) {
+  Random random;
+  for (int i = 0; i < 24 && !HasFailure(); ++i) {
+    RecurrentAttributes a;
+    a.kind = i % 2 == 0 ? RecurrentKind::lstm : RecurrentKind::rnn;
+    a.direction = static_cast<RecurrentDirection>(random.integer(0, 2));
+    a.rounds_state = true;
+    const std::int64_t directions = a.direction == RecurrentDirection::bidirectional ? 2 : 1;
+    a.activations = usual(a.kind, static_cast<int>(directions));
+    const std::int64_t samples = random.integer(1, 11);
+    const std::int64_t hidden = random.integer(1, 70);
+    const std::int64_t rows = recurrent_gates(a.kind) * hidden;
+    const double reach = 1 / std::sqrt(static_cast<double>(hidden));
+    Conformance conformance{.inputs = {{random.tensor(Shape{1, samples, directions * rows}, -1, 1)},
+                                       {random.tensor(Shape{directions, rows, hidden}, -reach, reach), true},
+                                       {},
+                                       {},
+                                       {random.tensor(Shape{directions, samples, hidden}, -1, 1)},
+                                       {},
+                                       {}},
+                            .expected = {"steps", "reference"}};
+    // As above, of one step.
+    conformance.absolute =
+        (static_cast<double>(hidden) + 10) * (std::sqrt(static_cast<double>(hidden)) + 3) * FLT_EPSILON;
+    expect_conformance(Recurrent(a), conformance);
+  }
+  // It is not that of the state as it is.
+  RecurrentAttributes a{RecurrentKind::rnn, RecurrentDirection::forward, usual(RecurrentKind::rnn, 1)};
+  a.rounds_state = true;
+  const auto y = test::run_reference(Recurrent(a), {{floats_with(Shape{1, 1, 2}, {0, 0})},
+                                                    {floats_with(Shape{1, 2, 2}, {1, 0, 0, 1})},
+                                                    {},
+                                                    {},
+                                                    {floats_with(Shape{1, 1, 2}, {2.55F, 0.014F})}});
+  EXPECT_NEAR(y[0].values<float>()[1], std::tanh(0.01), 1e-6);
+}
+
 TEST(Recurrent, RefusesWhatDoesNotFit) {
   const RecurrentAttributes lstm{RecurrentKind::lstm, RecurrentDirection::forward,
                                  usual(RecurrentKind::lstm, 1)};
