@@ -11,37 +11,37 @@ namespace pipit::internal {
 
 namespace {
 
-Tensor zeros(const TensorDesc& desc) {
-  Tensor tensor(desc);
-  std::fill_n(tensor.view().data, desc.bytes(), std::byte{});
-  return tensor;
+std::vector<Tensor> zeros(const std::vector<TensorDesc>& descs) {
+  std::vector<Tensor> tensors;
+  for (const TensorDesc& desc : descs) {
+    Tensor& tensor = tensors.emplace_back(desc);
+    std::fill_n(tensor.view().data, desc.bytes(), std::byte{});
+  }
+  return tensors;
 }
 
 }  // namespace
 
 PreparedImages::PreparedImages(std::vector<std::filesystem::path> images, Preprocess preprocess,
-                               const TensorDesc& input, std::shared_ptr<ThreadPool> pool,
-                               std::size_t cache_bytes)
+                               SampleInputs inputs, std::shared_ptr<ThreadPool> pool, std::size_t cache_bytes)
     : images_(std::move(images)),
       preprocess_(preprocess),
-      input_(input),
+      inputs_(std::move(inputs)),
       pool_(std::move(pool)),
-      most_cached_(cache_bytes / std::max<std::size_t>(input.bytes(), 1)) {}
-
-std::int64_t PreparedImages::batch() const {
-  return image_input(input_.shape).value().batch;
-}
+      most_cached_(cache_bytes / std::max<std::size_t>(inputs_.bytes(), 1)) {}
 
 bool PreparedImages::load(std::int64_t first, std::int64_t last,
-                          const std::function<Tensor&(std::int64_t)>& batch_of) {
+                          const std::function<Batch&(std::int64_t)>& batch_of) {
   std::mutex mutex;
   std::map<std::int64_t, std::string> failed;
   const bool skip = skip_ && size() + std::ssize(unreadable_) > 1;
   pool_->parallel_for(last - first, [&](std::int64_t i, int) {
     const std::int64_t image = first + i;
     try {
-      load_image(images_[static_cast<std::size_t>(image)], preprocess_, batch_of(image).view(),
-                 image % batch(), false);
+      std::vector<TensorView> views;
+      for (Tensor& input : batch_of(image)) views.push_back(input.view());
+      load_sample(images_[static_cast<std::size_t>(image)], inputs_, preprocess_, views,
+                  image % inputs_.samples, false);
     } catch (const Error& e) {
       if (!skip) throw;
       const std::lock_guard lock(mutex);
@@ -56,25 +56,25 @@ bool PreparedImages::load(std::int64_t first, std::int64_t last,
 }
 
 void PreparedImages::for_each_batch(const Run& run) {
-  const std::int64_t batch = this->batch();
+  const std::int64_t batch = inputs_.samples;
   // Several at a time, for an image is decoded by one thread.
   const std::int64_t together = std::max<std::int64_t>(1, 2 * pool_->size() / batch);
   const auto batches = [&] { return (size() + batch - 1) / batch; };
   for (std::int64_t begin = 0; begin < batches(); begin += together) {
     std::int64_t end = std::min(begin + together, batches());
     const auto known = static_cast<std::int64_t>(cached_.size());
-    const auto tensor_of = [&](std::int64_t b) -> Tensor& {
+    const auto tensors_of = [&](std::int64_t b) -> Batch& {
       return b < static_cast<std::int64_t>(cached_.size()) ? cached_[static_cast<std::size_t>(b)]
                                                            : passing_[static_cast<std::size_t>(b - begin)];
     };
     for (std::int64_t b = std::max(begin, known); b < end; ++b) {
-      if (static_cast<std::size_t>(b) < most_cached_) cached_.push_back(zeros(input_));
+      if (static_cast<std::size_t>(b) < most_cached_) cached_.push_back(zeros(inputs_.descs));
     }
     while (static_cast<std::int64_t>(passing_.size()) < end - begin &&
            static_cast<std::int64_t>(cached_.size()) < end)
-      passing_.push_back(zeros(input_));
+      passing_.push_back(zeros(inputs_.descs));
     const std::int64_t first = std::max(begin, known) * batch;
-    const auto batch_of = [&](std::int64_t image) -> Tensor& { return tensor_of(image / batch); };
+    const auto batch_of = [&](std::int64_t image) -> Batch& { return tensors_of(image / batch); };
     try {
       while (first < std::min(end * batch, size()) && !load(first, std::min(end * batch, size()), batch_of)) {
       }
@@ -85,8 +85,11 @@ void PreparedImages::for_each_batch(const Run& run) {
     end = std::min(end, batches());
     if (std::ssize(cached_) > std::max(known, end))
       cached_.erase(cached_.begin() + std::max(known, end), cached_.end());
-    for (std::int64_t b = begin; b < end; ++b)
-      run(tensor_of(b).view(), b * batch, std::min(batch, size() - b * batch));
+    for (std::int64_t b = begin; b < end; ++b) {
+      std::vector<ConstTensorView> views;
+      for (const Tensor& input : tensors_of(b)) views.push_back(input.view());
+      run(views, b * batch, std::min(batch, size() - b * batch));
+    }
   }
 }
 

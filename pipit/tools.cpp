@@ -221,14 +221,15 @@ std::vector<LayerError> compare_int8(const std::string& model, std::span<const f
   reference.set_observer(&comparison.reference());
   quantized.set_observer(&comparison.quantized());
   const Graph& graph = fp32->graph();
-  PreparedImages prepared(found.files.paths, preprocess, graph.value(graph.inputs()[0]).desc,
+  PreparedImages prepared(found.files.paths, preprocess, SampleInputs(graph),
                           shared_pool(fp32->options().threads));
-  prepared.for_each_batch([&](const ConstTensorView& input, std::int64_t first, std::int64_t count) {
-    comparison.begin(count);
-    reference.run({&input, 1});
-    quantized.run({&input, 1});
-    if (options.progress) options.progress(first + count, prepared.size());
-  });
+  prepared.for_each_batch(
+      [&](std::span<const ConstTensorView> inputs, std::int64_t first, std::int64_t count) {
+        comparison.begin(prepared.inputs().rows(count));
+        reference.run(inputs);
+        quantized.run(inputs);
+        if (options.progress) options.progress(first + count, prepared.size());
+      });
   std::vector<LayerError> errors;
   for (const LayerDifference& layer : comparison.layers()) {
     const TensorDifference& d = layer.difference;

@@ -40,7 +40,7 @@ struct CalibrationImage {
 struct QuantizationPlan {
   std::string model;       ///< as given when it was calibrated
   std::string model_hash;  ///< XXH3-128 of the graph's nodes and constants
-  std::string preprocess;  ///< JSON of models/image/preprocess.h
+  std::string preprocess;  ///< JSON of models/image/preprocess.h; empty: arrays as they are
   ThresholdOptions method;
   bool weights_per_channel = true;
   std::vector<CalibrationImage> images;

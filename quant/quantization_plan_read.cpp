@@ -213,7 +213,8 @@ QuantizationPlan plan_from(const Json& json) {
   QuantizationPlan plan;
   plan.model = object.text("model");
   plan.model_hash = object.text("model_hash");
-  plan.preprocess = object.at("preprocess").dump();
+  const auto& preprocess = object.at("preprocess");
+  if (!preprocess.is_null()) plan.preprocess = preprocess.dump();
   plan.method = method_from(object);
   const std::string weights = object.text("weights");
   if (weights != "per_channel" && weights != "per_tensor")

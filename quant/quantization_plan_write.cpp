@@ -29,7 +29,7 @@ std::string to_json(const QuantizationPlan& plan, bool with_histograms) {
   json["pipit_precision_plan"] = kQuantizationPlanVersion;
   json["model"] = plan.model;
   json["model_hash"] = plan.model_hash;
-  json["preprocess"] = Json::parse(plan.preprocess);
+  json["preprocess"] = plan.preprocess.empty() ? Json() : Json::parse(plan.preprocess);
   json["method"] = threshold_method_name(plan.method.method);
   if (plan.method.method == ThresholdMethod::percentile) json["percentile"] = plan.method.percentile;
   json["weights"] = plan.weights_per_channel ? "per_channel" : "per_tensor";

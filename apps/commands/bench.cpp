@@ -329,6 +329,13 @@ void add_bench(CLI::App& app, int& exit_code) {
   options->settings.add_streams_to(*command);
   ModelOptions::add_extents(*command, options->timing.dims, options->timing.shapes, options->timing.values);
   add_byte_images_to(*command, options->timing.byte_images);
+  command
+      ->add_option(
+          "--input", options->timing.inputs,
+          "What models are timed on: a .npy file of the input's shape or of one sample, or an image, "
+          "prepared as pipit classify does; NAME=FILE.npy where there are several inputs; may be "
+          "repeated [random numbers]")
+      ->type_name("FILE");
   CLI::Option* seconds = command
                              ->add_option("--seconds", options->timing.seconds,
                                           "Time box of each combination: no run begins after it")

@@ -185,8 +185,10 @@ int calibrate(const CalibrateOptions& options) {
   detail::need_floating_point(model, "calibrate");
   const ImageFiles files = choose_images(options);
   const std::vector<std::filesystem::path>& images = files.paths;
-  const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), options.common.quiet);
+  const Preprocess preprocess =
+      noted_preprocess(model, options.image.resolve(model, images), options.common.quiet);
   QuantizationPlan plan = detail::empty_plan(model, preprocess);
+  if (are_arrays(images)) plan.preprocess.clear();
   plan.method = options.method;
   if (options.percentile) plan.method.percentile = *options.percentile;
   plan.weights_per_channel = !options.per_tensor_weights;
@@ -235,7 +237,9 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   common.add_kernels_to(*command);
   common.add_threads_to(*command);
   common.add_output_to(*command);
-  command->add_option("IMAGES", options->images, "A folder of images (or one image); classes do not matter")
+  command
+      ->add_option("IMAGES", options->images,
+                   "A folder of images or arrays (or one file); classes do not matter")
       ->type_name("IMAGES");
   command
       ->add_option("--output", options->output, "The plan to write, JSON; replaced when it exists (required)")

@@ -73,12 +73,12 @@ void compare_layers(const MixedModel& model, PreparedImages& images, const Progr
   LayerComparison comparison(*fp32, *int8);
   reference.set_observer(&comparison.reference());
   quantized.set_observer(&comparison.quantized());
-  images.for_each_batch([&](const ConstTensorView& input, std::int64_t first, std::int64_t count) {
-    comparison.begin(count);
-    const Tensor real = to_layout(reference.run({&input, 1})[0], Layout::row_major);
-    const Tensor coarse = to_layout(quantized.run({&input, 1})[0], Layout::row_major);
-    const std::int64_t batch = input.desc.shape[0];
-    const Shape shape = real.shape().with(0, count);
+  const std::int64_t batch = images.inputs().samples;
+  images.for_each_batch([&](std::span<const ConstTensorView> inputs, std::int64_t first, std::int64_t count) {
+    comparison.begin(images.inputs().rows(count));
+    const Tensor real = to_layout(reference.run(inputs)[0], Layout::row_major);
+    const Tensor coarse = to_layout(quantized.run(inputs)[0], Layout::row_major);
+    const Shape shape = batch == 1 ? real.shape() : real.shape().with(0, count);
     const auto own = static_cast<std::size_t>(shape.elements());
     result.output.add(shape, real.values<float>().first(own), coarse.values<float>().first(own),
                       std::numeric_limits<float>::infinity());
@@ -227,10 +227,13 @@ int diff(const DiffOptions& options) {
   Model model = options.model.load();
   detail::need_floating_point(model, "compare");
   QuantizationPlan plan = detail::read_plan_for(options.common.plan, model.graph);
-  const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), options.common.quiet);
+  ImageFiles files = list_images(options.images);
+  const Preprocess preprocess =
+      noted_preprocess(model, options.image.resolve(model, files.paths), options.common.quiet);
   std::vector<std::string> of_scales = scale_notes(plan);
   Comparison result;
-  result.preprocess_differences = options.common.compare_preprocess(plan, preprocess);
+  if (!are_arrays(files.paths))
+    result.preprocess_differences = options.common.compare_preprocess(plan, preprocess);
   result.scores = find_class_output(model.graph, model.scores);
   Graph fused = fuse(std::move(model.graph));
   for (std::string& note : keep_nodes(plan, fused, options.common.kept()))
@@ -241,15 +244,14 @@ int diff(const DiffOptions& options) {
   common.keep.clear();  // the plan has them
   const MixedModel mixed(std::move(fused), std::move(plan), common.compile_options());
   const auto fp32 = mixed.in_fp32();
-  const TensorDesc& input = fp32->graph().value(fp32->graph().inputs()[0]).desc;
+  const SampleInputs inputs(fp32->graph());
   const std::shared_ptr<ThreadPool> pool = shared_pool(fp32->options().threads);
 
-  ImageFiles files = list_images(options.images);
   result.left_out = files.left_out;
   if (options.strict) result.left_out.end_at_folders();
   const std::vector<std::filesystem::path> images = spread(std::move(files.paths), options.limit);
-  PreparedImages prepared(images, preprocess, input, pool);
-  PreparedImages some(spread(images, options.share_limit), preprocess, input, pool,
+  PreparedImages prepared(images, preprocess, inputs, pool);
+  PreparedImages some(spread(images, options.share_limit), preprocess, inputs, pool,
                       PreparedImages::kUsualCacheBytes);
   if (!options.strict) {
     prepared.skip_unreadable();
@@ -300,7 +302,9 @@ void add_diff(CLI::App& app, int& exit_code) {
   common.add_kernels_to(*command);
   common.add_threads_to(*command);
   common.add_output_to(*command);
-  command->add_option("IMAGES", options->images, "A folder of images (or one image); classes do not matter")
+  command
+      ->add_option("IMAGES", options->images,
+                   "A folder of images or arrays (or one file); classes do not matter")
       ->required()
       ->type_name("IMAGES");
   command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")

@@ -118,10 +118,13 @@ struct Candidate {
 
 Candidate load_candidate(const EvaluateOptions& options, const ModelOptions& from, CommonOptions common) {
   Model model = from.load(useful_batch(options));
-  const Preparation preparation = options.image.resolve(model);
+  const std::vector<std::filesystem::path> files = list_images(options.folder).paths;
+  const Preparation preparation = options.image.resolve(model, files);
   const bool quantized = is_quantized(model.graph);
-  common.preprocess = preparation.preprocess;
-  if (common.device == DeviceKind::cuda) common.byte_images = preparation.preprocess;
+  if (!are_arrays(files)) {
+    common.preprocess = preparation.preprocess;
+    if (common.device == DeviceKind::cuda) common.byte_images = preparation.preprocess;
+  }
   std::vector<Runner> runners = make_runners(model.name, std::move(model.graph), common, options.devices);
   const ClassOutput output = options.image.resolve_output(runners[0].plan->graph(), model);
   Labels labels = options.image.resolve_labels(model, output);
@@ -369,7 +372,9 @@ int evaluate(const EvaluateOptions& options) {
     return code;
   }
   std::string text =
-      fmt::format("pixels    {}: {}\n", source_text(preparation), describe(preparation.preprocess));
+      preparation.source == Preparation::Source::arrays
+          ? "input     arrays as they are\n"
+          : fmt::format("pixels    {}: {}\n", source_text(preparation), describe(preparation.preprocess));
   text += fmt::format("images    {}{}\n", score.accuracy.images(),
                       score.unreadable.empty()
                           ? ""
@@ -399,10 +404,11 @@ void add_evaluate(CLI::App& app, int& exit_code) {
   options->image.add_to(*command);
   options->image.add_threshold_to(*command);
   command
-      ->add_option(
-          "FOLDER", options->folder,
-          "Images in one sub-folder per class, named by its label or all by their class indices; or images "
-          "named with the class index and '_' first")
+      ->add_option("FOLDER", options->folder,
+                   "Images or arrays in one sub-folder per class, named by its label or all by their class "
+                   "indices; or "
+                   "files "
+                   "named with the class index and '_' first")
       ->required()
       ->type_name("FOLDER");
   command

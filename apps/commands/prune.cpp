@@ -179,7 +179,7 @@ int prune(PruneOptions options) {
   ImageSplit split = split_for_pruning(options, model, output, left_out);
   const std::int64_t found = std::ssize(split.search) + std::ssize(split.unseen);
   std::vector<UnreadableImage> unreadable;
-  const TensorDesc input = dense.value(dense.inputs()[0]).desc;
+  const SampleInputs input(dense);
   const std::shared_ptr<ThreadPool> pool = shared_pool(options.common.threads);
   const std::int64_t calibrated = images_to_fit_on(options, dense, output.batch, split.search.size());
   std::optional<Progress> bar;

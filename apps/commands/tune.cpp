@@ -184,16 +184,16 @@ void save_svg(const TuneOptions& options, const Model& model, const Outcome& out
 void search(const MixedModel& mixed, const TuneOptions& options, ImageSplit& split,
             const Preprocess& preprocess, Progress& progress, Outcome& outcome) {
   const auto fp32 = mixed.in_fp32();
-  const TensorDesc& input = fp32->graph().value(fp32->graph().inputs()[0]).desc;
+  const SampleInputs inputs(fp32->graph());
   const std::shared_ptr<ThreadPool> pool = shared_pool(fp32->options().threads);
-  PreparedImages images(paths_of(split.search), preprocess, input, pool, PreparedImages::kUsualCacheBytes);
+  PreparedImages images(paths_of(split.search), preprocess, inputs, pool, PreparedImages::kUsualCacheBytes);
   if (!options.strict) images.skip_unreadable();
   const ImageOutputs answers = run_outputs(fp32, images);
   drop_unreadable(split.search, images, outcome.unreadable);
   const Judge judge = judge_of(options, outcome.output, split.search, answers);
   outcome.search_top1 = judge.fp32_top1();
 
-  PreparedImages some(spread(paths_of(split.search), kShareImages), preprocess, input, pool,
+  PreparedImages some(spread(paths_of(split.search), kShareImages), preprocess, inputs, pool,
                       PreparedImages::kUsualCacheBytes);
   outcome.search = search_mixed(mixed, some, images, judge, progress.stage("judging layers"),
                                 progress.stage("mixing precisions"));
@@ -211,8 +211,8 @@ void check_unseen(const MixedModel& mixed, const TuneOptions& options, ImageSpli
   const std::set<std::string> kept = outcome.search.kept(outcome.chosen);
   outcome.kept.assign(kept.begin(), kept.end());
   const auto fp32 = mixed.in_fp32();
-  const TensorDesc& input = fp32->graph().value(fp32->graph().inputs()[0]).desc;
-  PreparedImages images(paths_of(split.unseen), preprocess, input, shared_pool(fp32->options().threads),
+  const SampleInputs inputs(fp32->graph());
+  PreparedImages images(paths_of(split.unseen), preprocess, inputs, shared_pool(fp32->options().threads),
                         PreparedImages::kUsualCacheBytes);
   const auto stage = progress.stage("checking");
   const auto outputs = [&](const std::shared_ptr<const ExecutionPlan>& plan, std::int64_t before) {
@@ -257,15 +257,17 @@ int tune(const TuneOptions& options) {
   require_device(common.device);  // before images are calibrated on
   Model model = options.model.load();
   detail::need_floating_point(model, "tune");
-  const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model), common.quiet);
+  const std::vector<std::filesystem::path> files = list_images(options.images).paths;
+  const Preprocess preprocess = noted_preprocess(model, options.image.resolve(model, files), common.quiet);
   std::optional<QuantizationPlan> plan;
   Outcome outcome{.output = options.image.resolve_output(model.graph, model)};
   if (!common.plan.empty()) {
     plan = detail::read_plan_for(common.plan, model.graph);
-    outcome.preprocess_differences = common.compare_preprocess(*plan, preprocess);
+    if (!are_arrays(files)) outcome.preprocess_differences = common.compare_preprocess(*plan, preprocess);
     if (!common.quiet) print_notes(scale_notes(*plan));
   }
   QuantizationPlan made = plan ? QuantizationPlan{} : detail::empty_plan(model, preprocess);
+  if (are_arrays(files)) made.preprocess.clear();
   Graph fused = fuse(std::move(model.graph));
   const LabelledImages judged = images_to_judge(options.images, options.right(), options.image, model,
                                                 outcome.output, options.limit, "--judge-by model");

@@ -17,6 +17,7 @@ nlohmann::ordered_json preparation_json(const Preparation& p) {
   nlohmann::ordered_json json = {{"source", detail::source_name(p.source)}};
   json["preset"] = p.preset.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(p.preset);
   json["given"] = p.given;
+  if (p.source == Preparation::Source::arrays) return {{"source", source_name(p.source)}};
   json.update(nlohmann::ordered_json::parse(to_json(p.preprocess)));
   return json;
 }

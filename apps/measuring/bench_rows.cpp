@@ -9,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "apps/measuring/input_file.h"
 #include "apps/measuring/runner.h"
 #include "engine/base/clock.h"
 #include "engine/platform/host_memory.h"
@@ -56,13 +57,14 @@ class BenchEntry {
     Model model = source.load();
     CommonOptions common = common_options(timing.common, row.setting);
     if (timing.byte_images) common.byte_images = detail::prepare_for(model, {}).preprocess;
+    const InputFiles files(timing.inputs, model, common.byte_images.has_value());
     runner_ = std::make_unique<Runner>(model.name, std::move(model.graph), common);
     row.load_ms = milliseconds_since(begin);
     sessions_.push_back(runner_->session.get());
     add_sessions(timing);
     row.arena_bytes = sessions_.size() * runner_->plan->arena_bytes();
     row.setting.precision = precision_name(computed_precision(*runner_->plan));
-    inputs_ = random_inputs(runner_->plan->graph());
+    inputs_ = files.tensors(runner_->plan->graph());
     if (!inputs_.empty()) row.input_type = dtype_name(inputs_[0].desc().dtype);
     for (const Tensor& t : inputs_) views_.push_back(t.view());
     if (!inputs_.empty() && inputs_[0].shape().rank() > 0) row.setting.batch = inputs_[0].shape()[0];

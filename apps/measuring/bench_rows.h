@@ -14,6 +14,7 @@ namespace pipit::internal::apps {
 struct BenchTiming {
   CommonOptions common;  ///< without threads and precision
   std::vector<std::string> dims, shapes, values;
+  std::vector<std::string> inputs;   ///< as InputFiles takes them
   double seconds = 2;                ///< for each row
   bool boxed = true;                 ///< no run begins after them
   std::optional<std::int64_t> runs;  ///< at most this many

@@ -10,14 +10,16 @@ ImageOutputs run_outputs(const std::shared_ptr<const ExecutionPlan>& plan, Prepa
                          const std::function<void(std::int64_t)>& progress) {
   Session session(plan);
   const TensorDesc& desc = plan->outputs().at(0).desc;
-  const std::int64_t batch = plan->graph().value(plan->graph().inputs().at(0)).desc.shape[0];
-  if (desc.dtype != DType::f32 || desc.shape.rank() == 0 || desc.shape[0] != batch || desc.elements() == 0)
+  const std::int64_t batch = images.inputs().samples;
+  // One sample may be all of a run, whatever its extents.
+  const bool fits = batch == 1 || (desc.shape.rank() > 0 && desc.shape[0] == batch);
+  if (desc.dtype != DType::f32 || !fits || desc.elements() == 0)
     fail("the model's first output is {}, expected f32 with one row for each of {} images", desc.str(),
          batch);
   ImageOutputs outputs;
   outputs.values = static_cast<std::size_t>(desc.elements() / batch);
-  images.for_each_batch([&](const ConstTensorView& input, std::int64_t first, std::int64_t count) {
-    const Tensor rows = to_layout(session.run({&input, 1})[0], Layout::row_major);
+  images.for_each_batch([&](std::span<const ConstTensorView> inputs, std::int64_t first, std::int64_t count) {
+    const Tensor rows = to_layout(session.run(inputs)[0], Layout::row_major);
     const auto own = rows.values<float>().first(outputs.values * static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < own.size(); ++i) {
       if (std::isnan(own[i]))

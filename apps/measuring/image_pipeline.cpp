@@ -1,6 +1,7 @@
 #include "apps/measuring/image_pipeline.h"
 #include "engine/base/ceil_div.h"
 #include "engine/base/clock.h"
+#include "models/sample_file.h"
 
 #include <algorithm>
 #include <atomic>
@@ -35,11 +36,15 @@ class Pipeline {
            const std::function<void(const ImageResult&)>& consume)
       : runners_(runners),
         preprocess_(preprocess),
+        inputs_(runners[0].plan->graph()),
         images_(images),
         consume_(consume),
         batch_(output.batch),
         values_(static_cast<std::size_t>(output.values)),
         pool_(runners[0].session->pool()) {
+    if (inputs_.samples != batch_)
+      fail("{}: the inputs of {} samples do not all have that extent in dimension 0: use a batch of 1",
+           runners[0].model, batch_);
     const auto count = static_cast<std::int64_t>(runners.size());
     const std::int64_t slots = slots_per_runner(*runners[0].session, pool_.size(), count, batch_, batches());
     for (Runner& runner : runners_) runner.make_slots(static_cast<int>(slots));
@@ -50,8 +55,11 @@ class Pipeline {
       slot.index = static_cast<int>(s / runners.size());
       slot.images.resize(static_cast<std::size_t>(batch_));
       slot.missing = batch_size(static_cast<std::int64_t>(s));
-      slot.input = runners_[slot.runner].session->slot_input(slot.index);
-      std::fill_n(slot.input.data, slot.input.desc.bytes(), std::byte{});  // past the last image
+      for (int i = 0; i < static_cast<int>(inputs_.names.size()); ++i) {
+        const TensorView input = runners_[slot.runner].session->slot_input(slot.index, i);
+        std::fill_n(input.data, input.desc.bytes(), std::byte{});  // past the last image
+        slot.inputs.push_back(input);
+      }
     }
   }
 
@@ -82,7 +90,7 @@ class Pipeline {
   struct Slot {
     std::size_t runner = 0;
     int index = 0;  // among the runner's slots
-    TensorView input;
+    std::vector<TensorView> inputs;
     std::vector<Image> images;
     std::int64_t missing = 0;   // images of its batch still to be decoded
     std::int64_t readable = 0;  // images of the batch without an error
@@ -122,12 +130,14 @@ class Pipeline {
     const std::int64_t k = image % batch_;
     Image& result = slot.images[static_cast<std::size_t>(k)];
     try {
-      result.loaded = load_image(images_[static_cast<std::size_t>(image)], preprocess_, slot.input, k,
-                                 runners_[slot.runner].normalizes);
+      result.loaded = load_sample(images_[static_cast<std::size_t>(image)], inputs_, preprocess_, slot.inputs,
+                                  k, runners_[slot.runner].normalizes);
     } catch (...) {
       result.error = std::current_exception();
-      const std::size_t bytes = slot.input.desc.bytes() / static_cast<std::size_t>(batch_);
-      std::fill_n(slot.input.data + static_cast<std::size_t>(k) * bytes, bytes, std::byte{});
+      for (const TensorView& input : slot.inputs) {
+        const std::size_t bytes = input.desc.bytes() / static_cast<std::size_t>(batch_);
+        std::fill_n(input.data + static_cast<std::size_t>(k) * bytes, bytes, std::byte{});
+      }
     }
     result.decode_ms = milliseconds_since(begin);
 
@@ -184,6 +194,7 @@ class Pipeline {
 
   std::span<Runner> runners_;
   const Preprocess& preprocess_;
+  SampleInputs inputs_;
   std::span<const std::filesystem::path> images_;
   const std::function<void(const ImageResult&)>& consume_;
   std::int64_t batch_;

@@ -6,10 +6,10 @@
 #include <algorithm>
 
 #include "apps/measuring/runner.h"
-#include "apps/options/npy.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "models/classification.h"
+#include "models/npy.h"
 #include "pipit/detail/preparation.h"
 
 namespace pipit::internal::apps {

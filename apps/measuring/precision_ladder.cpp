@@ -116,17 +116,17 @@ struct Orders {
   std::vector<std::string> by_accuracy;
 };
 
-Orders find_orders(const MixedModel& model, PreparedImages& some, PreparedImages& images, const Tensor& batch,
-                   const Judge& judge, const ImageOutputs& int8, const ProgressReport& progress) {
+Orders find_orders(const MixedModel& model, PreparedImages& some, PreparedImages& images,
+                   std::span<const ConstTensorView> batch, const Judge& judge, const ImageOutputs& int8,
+                   const ProgressReport& progress) {
   const auto candidates = static_cast<std::int64_t>(model.layers().size() + model.followers().size());
   std::int64_t shares_total = 0;
   const LayerShares shares = measure_shares(model, some, true, [&](std::int64_t done, std::int64_t total) {
     shares_total = total;
     progress(done, total + candidates);
   });
-  const std::map<std::string, double> slow =
-      step_times(model.in_floating_point(), batch.view(), kProfiledRuns);
-  const std::map<std::string, double> fast = step_times(model.in_int8(), batch.view(), kProfiledRuns);
+  const std::map<std::string, double> slow = step_times(model.in_floating_point(), batch, kProfiledRuns);
+  const std::map<std::string, double> fast = step_times(model.in_int8(), batch, kProfiledRuns);
   // A follower that another kernel computes too has no step and no time of its own.
   const auto time = [](const std::map<std::string, double>& times, const std::string& node) {
     const auto found = times.find(node);
@@ -154,7 +154,8 @@ Orders find_orders(const MixedModel& model, PreparedImages& some, PreparedImages
 
 Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImages& images, const Judge& judge,
                     const ProgressReport& judging, const ProgressReport& climbing) {
-  const Tensor batch = first_batch(some);
+  const std::vector<Tensor> first = first_batch(some);
+  const std::vector<ConstTensorView> batch = views_of(first);
   const ImageOutputs int8 = run_outputs(model.in_int8(), images);
   Orders orders = find_orders(model, some, images, batch, judge, int8, judging);
   Search search;
@@ -187,7 +188,7 @@ Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImage
           step.drop = judge.drop(outputs, int8);  // fp32 loses nothing, and that is certain
         Session session(plan);
         // Neighbouring steps differ by more than a moment's noise: a ladder has many.
-        step.ms = count == 0 ? 1 : 1 / speedup_over(session, base, batch.view(), base_ms, 500).median;
+        step.ms = count == 0 ? 1 : 1 / speedup_over(session, base, batch, base_ms, 500).median;
         known.emplace(kept, step);
       }
       search.ladders[l].steps.push_back(step);
@@ -196,7 +197,7 @@ Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImage
   }
   if (!ends_in_fp32) {
     Session session(model.in_fp32());
-    search.fp32_ms = 1 / speedup_over(session, base, batch.view(), base_ms, 500).median;
+    search.fp32_ms = 1 / speedup_over(session, base, batch, base_ms, 500).median;
   }
   search.int8_ms = quantile(std::move(base_ms), 0.25);
   for (Ladder& ladder : search.ladders) {

@@ -80,9 +80,10 @@ class Measuring {
         branches_(branches),
         probe_(probe),
         progress_(progress),
-        batch_(first_batch(probe)),
+        first_(first_batch(probe)),
+        batch_(views_of(first_)),
         reference_(run_outputs(pruning.compiler().in_fp32(graph_), probe)),
-        times_(pruning.compiler().for_times(graph_), batch_.view()) {
+        times_(pruning.compiler().for_times(graph_), batch_) {
     for (const PruningPath& path : paths_.rows) twice_ = !probed_.insert(path.node).second || twice_;
     for (std::size_t f = 0; f < paths_.channels.size(); ++f) {
       const ChannelFamily& family = paths_.channels[f].family;
@@ -256,7 +257,8 @@ class Measuring {
   const std::vector<Branch>& branches_;
   PreparedImages& probe_;
   const ProgressReport& progress_;
-  Tensor batch_;
+  std::vector<Tensor> first_;
+  std::vector<ConstTensorView> batch_;  // of first_
   ImageOutputs reference_;
   ComparableStepTimes times_;
   Candidates candidates_;

@@ -41,7 +41,8 @@ class Searcher {
         stage_(stage),
         dense_plan_(pruning.compiler().for_times(pruning.dense())),
         dense_(dense_plan_),
-        batch_(first_batch(images.probe)),
+        first_(first_batch(images.probe)),
+        batch_(views_of(first_)),
         judge_(goal.judge_by, images.output, images.search_labels, images.search_answers) {}
 
   PruneOutcome run() {
@@ -90,7 +91,7 @@ class Searcher {
 
   MedianInterval timed(const std::shared_ptr<const ExecutionPlan>& plan) {
     Session session(plan);
-    return speedup_over(session, dense_, batch_.view(), dense_ms_);
+    return speedup_over(session, dense_, batch_, dense_ms_);
   }
 
   void choose(const Keeps& keeps, PrunedModel made) {
@@ -220,8 +221,8 @@ class Searcher {
     }
     if (pruning_.compiler().int8()) compare_with_fp32(judge);
     progress(2, kParts);
-    const std::map<std::string, double> before = step_times(dense_plan_, batch_.view(), kLayerRuns);
-    const std::map<std::string, double> after = step_times(outcome_.plan, batch_.view(), kLayerRuns);
+    const std::map<std::string, double> before = step_times(dense_plan_, batch_, kLayerRuns);
+    const std::map<std::string, double> after = step_times(outcome_.plan, batch_, kLayerRuns);
     std::map<std::string, std::string> kernels;
     for (const Step& step : outcome_.plan->steps())
       kernels[outcome_.plan->graph().nodes()[static_cast<std::size_t>(step.node)].name] = step.kernel_name;
@@ -260,7 +261,7 @@ class Searcher {
     Session pruned(outcome_.plan);
     Session fp32(pruning_.compiler().in_fp32(pruning_.dense()));
     std::vector<double> fp32_ms;
-    int8.over_fp32 = speedup_over(pruned, fp32, batch_.view(), fp32_ms);
+    int8.over_fp32 = speedup_over(pruned, fp32, batch_, fp32_ms);
     int8.fp32_ms = quantile(std::move(fp32_ms), 0.25);
   }
 
@@ -287,7 +288,8 @@ class Searcher {
   const std::function<ProgressReport(const char*)>& stage_;
   std::shared_ptr<const ExecutionPlan> dense_plan_;
   Session dense_;
-  Tensor batch_;
+  std::vector<Tensor> first_;
+  std::vector<ConstTensorView> batch_;  // of first_
   Judge judge_;
   Pruning::Budget budget_;
   std::optional<SelectionSearch> search_;

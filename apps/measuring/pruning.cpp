@@ -169,8 +169,8 @@ PrunedModel Pruning::sketch(const Keeps& keeps) const {
 
 std::vector<Tensor> read_runs(PreparedImages& images) {
   std::vector<Tensor> runs;
-  images.for_each_batch([&](const ConstTensorView& batch, std::int64_t, std::int64_t count) {
-    if (batch.desc.shape[0] == count) runs.push_back(to_layout(batch, Layout::row_major));
+  images.for_each_batch([&](std::span<const ConstTensorView> batch, std::int64_t, std::int64_t count) {
+    if (batch[0].desc.shape[0] == count) runs.push_back(to_layout(batch[0], Layout::row_major));
   });
   if (runs.empty()) fail("{} images do not fill one batch of the model", images.size());
   return runs;

@@ -26,10 +26,10 @@ constexpr int kStepRuns = 3;
 constexpr double kUnsteady = 0.05;
 
 // On a GPU what the device takes, as profile says it: copies to and from the host would hide what precisions differ by.
-double timed_run(Session& session, const ConstTensorView& input) {
+double timed_run(Session& session, std::span<const ConstTensorView> inputs) {
   if (DeviceSession* device = session.device_session()) return quantile(device->repeat_ms(kRepeats), 0.5);
   const Clock::time_point begin = Clock::now();
-  session.run({&input, 1});
+  session.run(inputs);
   return milliseconds_since(begin);
 }
 
@@ -47,28 +47,36 @@ std::string machine_description(const ExecutionPlan& plan) {
   return options.device == DeviceKind::cuda ? gpu_description(options.gpu) : cpu_description();
 }
 
-Tensor first_batch(PreparedImages& images) {
-  Tensor batch;
-  images.for_each_batch([&](const ConstTensorView& input, std::int64_t first, std::int64_t) {
-    if (first == 0) batch = to_layout(input, Layout::row_major);
+std::vector<Tensor> first_batch(PreparedImages& images) {
+  std::vector<Tensor> batch;
+  images.for_each_batch([&](std::span<const ConstTensorView> inputs, std::int64_t first, std::int64_t) {
+    for (const ConstTensorView& input : inputs) {
+      if (first == 0) batch.push_back(to_layout(input, Layout::row_major));
+    }
   });
   return batch;
 }
 
-MedianInterval speedup_over(Session& session, Session& base, const ConstTensorView& input,
+std::vector<ConstTensorView> views_of(const std::vector<Tensor>& tensors) {
+  std::vector<ConstTensorView> views;
+  for (const Tensor& tensor : tensors) views.push_back(tensor.view());
+  return views;
+}
+
+MedianInterval speedup_over(Session& session, Session& base, std::span<const ConstTensorView> inputs,
                             std::vector<double>& base_ms, double most_ms) {
   for (int warmup = 0; warmup < 2; ++warmup) {
-    session.run({&input, 1});
-    base.run({&input, 1});
+    session.run(inputs);
+    base.run(inputs);
   }
   std::vector<double> ratios;
   MedianInterval speedup;
   const Clock::time_point begin = Clock::now();
   for (double next_look = measuring_ms(kMinTurnsMs);;) {
     const bool base_first = ratios.size() % 2 == 1;
-    const double before = base_first ? timed_run(base, input) : 0;
-    const double own = timed_run(session, input);
-    base_ms.push_back(base_first ? before : timed_run(base, input));
+    const double before = base_first ? timed_run(base, inputs) : 0;
+    const double own = timed_run(session, inputs);
+    base_ms.push_back(base_first ? before : timed_run(base, inputs));
     ratios.push_back(base_ms.back() / own);
     const double sum = milliseconds_since(begin);
     if (ratios.size() < kMinTurns || sum < next_look) continue;
@@ -106,21 +114,21 @@ std::map<std::string, double> by_node(const ExecutionPlan& plan, const Profile& 
 }  // namespace
 
 std::map<std::string, double> step_times(const std::shared_ptr<const ExecutionPlan>& plan,
-                                         const ConstTensorView& input, int runs) {
+                                         std::span<const ConstTensorView> inputs, int runs) {
   Session session(plan);
-  return by_node(*plan, profile_session(session, {&input, 1}, 2, runs));
+  return by_node(*plan, profile_session(session, inputs, 2, runs));
 }
 
 ComparableStepTimes::ComparableStepTimes(const std::shared_ptr<const ExecutionPlan>& base,
-                                         ConstTensorView input)
-    : base_(base), input_(input) {
-  base_.run({&input_, 1});
+                                         std::span<const ConstTensorView> inputs)
+    : base_(base), inputs_(inputs) {
+  base_.run(inputs_);
 }
 
 std::map<std::string, double> ComparableStepTimes::operator()(
     const std::shared_ptr<const ExecutionPlan>& plan) {
   Session session(plan);
-  session.run({&input_, 1});
+  session.run(inputs_);
   std::map<std::string, std::vector<double>> turns;
   std::vector<double> base_ms;
   const Clock::time_point begin = Clock::now();
@@ -128,8 +136,8 @@ std::map<std::string, double> ComparableStepTimes::operator()(
   // makes of it that gets a core for as long.
   for (int turn = 0; turn < kFewestStepTurns || milliseconds_since(begin) < measuring_ms(kStepTurnsMs);
        ++turn) {
-    const Profile own = profile_session(session, {&input_, 1}, 1, kStepRuns);
-    base_ms.push_back(profile_session(base_, {&input_, 1}, 1, kStepRuns).layers_ms);
+    const Profile own = profile_session(session, inputs_, 1, kStepRuns);
+    base_ms.push_back(profile_session(base_, inputs_, 1, kStepRuns).layers_ms);
     for (const auto& [node, ms] : by_node(*plan, own)) turns[node].push_back(ms / base_ms.back());
   }
   if (usual_ms_ == 0) usual_ms_ = quantile(base_ms, 0.25);

@@ -24,31 +24,34 @@ std::string busy_note(const std::string& what, std::span<const double> ms);
 /// The CPU, or the GPU with its driver and libraries, that a plan runs on.
 std::string machine_description(const ExecutionPlan& plan);
 
-/// A copy of the first batch.
-Tensor first_batch(PreparedImages& images);
+/// A copy of the first batch, all inputs of it.
+std::vector<Tensor> first_batch(PreparedImages& images);
+/// As a run takes them.
+std::vector<ConstTensorView> views_of(const std::vector<Tensor>& tensors);
 
 /// How many times as fast as `base` a run of `session` is (on a GPU by the time of the device, without copies): the
 /// median over turns of both, one after the other and in alternating order, and its 95 % interval. What other work
 /// does to one run in a while moves neither, what lasts does so to both runs of a turn. As many turns as make the
 /// interval narrow (2 % to either side), nine at least, otherwise for at most `most_ms`. `base_ms` collects the base's
 /// times.
-MedianInterval speedup_over(Session& session, Session& base, const ConstTensorView& input,
+MedianInterval speedup_over(Session& session, Session& base, std::span<const ConstTensorView> inputs,
                             std::vector<double>& base_ms, double most_ms = 3000);
 
 /// Per node with a step of its own: the median time.
 std::map<std::string, double> step_times(const std::shared_ptr<const ExecutionPlan>& plan,
-                                         const ConstTensorView& input, int runs);
+                                         std::span<const ConstTensorView> inputs, int runs);
 
 /// step_times() of several plans, comparable although minutes lie between them: each is timed in turns with a base, and
-/// what makes the base slower in a turn is taken out of the turn. `input` has to outlive this.
+/// what makes the base slower in a turn is taken out of the turn. `inputs` have to outlive this.
 class ComparableStepTimes {
  public:
-  ComparableStepTimes(const std::shared_ptr<const ExecutionPlan>& base, ConstTensorView input);
+  ComparableStepTimes(const std::shared_ptr<const ExecutionPlan>& base,
+                      std::span<const ConstTensorView> inputs);
   std::map<std::string, double> operator()(const std::shared_ptr<const ExecutionPlan>& plan);
 
  private:
   Session base_;
-  ConstTensorView input_;
+  std::span<const ConstTensorView> inputs_;
   double usual_ms_ = 0;  // of the base's steps, in the first plan's turns
 };
 

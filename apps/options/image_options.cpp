@@ -93,6 +93,15 @@ Preparation ImageOptions::resolve(const Model& model) const {
   return detail::prepare_for(model, preprocess_options());
 }
 
+Preparation ImageOptions::resolve(const Model& model, const std::vector<std::filesystem::path>& files) const {
+  if (!are_arrays(files)) return resolve(model);
+  if (has_preprocessing())
+    throw CLI::ValidationError(
+        "--preset, --resize, --mean and the like",
+        "are about images; the arrays of " + files[0].string() + " are taken as they are");
+  return {.preprocess = {}, .source = Preparation::Source::arrays, .from = {}, .preset = {}, .given = {}};
+}
+
 ClassOutput ImageOptions::resolve_output(const Graph& graph, const Model& model) const {
   if (scores.empty()) need_metadata(model, kScoresKey);
   ClassOutput output(graph, model.name, scores.empty() ? model.scores : find_score_kind(scores).value());

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <charconv>
 
-#include "apps/options/npy.h"
 #include "apps/options/options.h"
 #include "engine/base/file.h"
 #include "models/catalogue.h"
+#include "models/npy.h"
 
 namespace pipit::internal::apps {
 

@@ -131,6 +131,8 @@ struct ImageOptions {
   PreprocessOptions preprocess_options() const;
   /// detail::prepare_for() with them.
   Preparation resolve(const Model& model) const;
+  /// The same for these files. Of arrays nothing is prepared: throws CLI::ValidationError for an option about pixels.
+  Preparation resolve(const Model& model, const std::vector<std::filesystem::path>& files) const;
   /// Whether an option about preprocessing was given.
   bool has_preprocessing() const;
   /// The output of `graph`, which is the model's or was made of it, with --scores and --threshold.

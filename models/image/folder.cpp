@@ -56,6 +56,7 @@ class Lister {
       std::sort(links_.rbegin(), links_.rend());
       pending = links_;
     }
+    if (found_.paths.empty() && found_.left_out.formats.empty()) found_.paths = std::move(arrays_);
     std::sort(found_.paths.begin(), found_.paths.end(),
               [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
     std::ranges::sort(found_.left_out.folders, {}, &UnreadableImage::error);
@@ -87,6 +88,7 @@ class Lister {
   }
 
   void add(const fs::path& path) {
+    if (is_array_file(path)) return arrays_.push_back(path);
     const std::optional<std::string_view> format = image_format_of(path);
     if (is_read(format, path)) {
       found_.paths.push_back(path);
@@ -97,6 +99,7 @@ class Lister {
 
   std::set<fs::path> visited_;
   std::vector<fs::path> links_;
+  std::vector<fs::path> arrays_;
   ImageFiles found_;
 };
 
@@ -177,6 +180,10 @@ std::string unreadable_note(const std::vector<UnreadableImage>& images, std::int
                      images.size() == 1 ? "is" : "are", errors_of(images));
 }
 
+bool is_array_file(const fs::path& file) {
+  return file.extension() == ".npy" || file.extension() == ".npz";
+}
+
 bool counts_as_image(const fs::path& file) {
   return is_read(image_format_of(file), file);
 }
@@ -188,7 +195,7 @@ ImageFiles list_images(const fs::path& folder) {
   if (error) fail("{}: {}", folder.string(), error.message());
   if (!fs::is_directory(status)) {
     if (!fs::is_regular_file(status)) fail("{}: is neither a folder nor a regular file", folder.string());
-    if (counts_as_image(folder)) return {{folder}, {}};
+    if (counts_as_image(folder) || is_array_file(folder)) return {{folder}, {}};
     if (const auto format = image_format_of(folder); format && !format->empty())
       fail("{}: {} is not read; convert it to {}", folder.string(), *format, formats_read());
     fail("{}: is neither a folder nor a {} image", folder.string(), formats_read());

@@ -51,6 +51,13 @@ std::string left_out_note(const LeftOut& left_out);
 /// For people: how many of `total` images were excluded, and what is wrong with the first; empty where none was.
 std::string unreadable_note(const std::vector<UnreadableImage>& images, std::int64_t total);
 
+/// Whether the name of a file is that of arrays as NumPy saves them: it ends with .npy or .npz.
+bool is_array_file(const std::filesystem::path& file);
+/// Whether a list of files holds arrays instead of images: list_images() never mixes them.
+inline bool are_arrays(const std::vector<std::filesystem::path>& files) {
+  return !files.empty() && is_array_file(files[0]);
+}
+
 /// Whether a file counts as an image that is read: by its first bytes, or, where these say nothing and where it is no
 /// file that can be opened, by a name that ends as that of a format that is read. Decoding says what is wrong then.
 bool counts_as_image(const std::filesystem::path& file);
@@ -58,8 +65,9 @@ bool counts_as_image(const std::filesystem::path& file);
 /// Every file below the folder that counts_as_image(), recursively, sorted by path so that two runs see the same order,
 /// and how many images there are besides. Names that begin with a dot are skipped, and what is no image. Symbolic links
 /// are followed, but no folder is entered twice, so loops end; a folder that is there as itself is listed there, not
-/// under a link. Folders below it that cannot be read are left out. `folder` may also be a single image file. Throws
-/// Error when it does not exist, cannot be read, or holds no image that is read.
+/// under a link. Folders below it that cannot be read are left out. Where there is no image at all, files of arrays
+/// (is_array_file()) are listed instead. `folder` may also be a single file. Throws Error when it does not exist,
+/// cannot be read, or holds nothing that is read.
 ImageFiles list_images(const std::filesystem::path& folder);
 
 /// Adds list_images(folder), or leaves the folder out where that throws.

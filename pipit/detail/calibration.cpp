@@ -26,9 +26,9 @@ constexpr std::size_t kFewImages = 32;
 class Observers final : public RunObserver {
  public:
   Observers(CalibrationObserver& ranges, ChannelMeans* means) : ranges_(ranges), means_(means) {}
-  void begin(const ConstTensorView& batch, std::int64_t images) {
-    ranges_.begin({&batch, 1}, images);
-    if (means_ != nullptr) means_->begin({&batch, 1}, images);
+  void begin(std::span<const ConstTensorView> batch, std::int64_t images) {
+    ranges_.begin(batch, images);
+    if (means_ != nullptr) means_->begin(batch, images);
   }
   void after_step(const Step& step, std::span<const ConstTensorView> inputs,
                   std::span<const TensorView> outputs) override {
@@ -44,11 +44,12 @@ class Observers final : public RunObserver {
 void observe(Session& session, const std::string& model, Observers observers, PreparedImages& prepared,
              const ImagesDone& progress) {
   session.set_observer(&observers);
-  prepared.for_each_batch([&](const ConstTensorView& batch, std::int64_t first, std::int64_t count) {
-    observers.begin(batch, count);
-    naming(model, [&] { session.run({&batch, 1}); });
-    if (progress) progress(first + count, prepared.size());
-  });
+  prepared.for_each_batch(
+      [&](std::span<const ConstTensorView> batch, std::int64_t first, std::int64_t count) {
+        observers.begin(batch, prepared.inputs().rows(count));
+        naming(model, [&] { session.run(batch); });
+        if (progress) progress(first + count, prepared.size());
+      });
   session.set_observer(nullptr);
 }
 
@@ -127,7 +128,7 @@ Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph 
   std::optional<ChannelMeans> means;
   if (corrections.bias_correction) means.emplace(session.plan().graph());
   const Graph& graph = session.plan().graph();
-  PreparedImages prepared(images, preprocess, graph.value(graph.inputs()[0]).desc,
+  PreparedImages prepared(images, preprocess, SampleInputs(graph),
                           shared_pool(session.plan().options().threads));
   if (!strict) prepared.skip_unreadable();
   observe(session, model, {observer, means ? &*means : nullptr}, prepared, progress);

@@ -91,7 +91,7 @@ CompileOptions compile_options(const LoadOptions& options) {
 
 QuantizationPlan read_plan_for(const std::filesystem::path& path, const Graph& graph) {
   QuantizationPlan plan = read_quantization_plan(path);
-  preprocess_of(plan, path.string());  // nothing that is wrong passes
+  if (!plan.preprocess.empty()) preprocess_of(plan, path.string());  // nothing that is wrong passes
   const std::string hash = hash_model(graph);
   if (plan.model_hash != hash) {
     fail("{} was calibrated for another model ({}, hash {}; this one's is {}); calibrate this one",
@@ -101,6 +101,7 @@ QuantizationPlan read_plan_for(const std::filesystem::path& path, const Graph& g
 }
 
 std::vector<std::string> differences_from(const QuantizationPlan& plan, const Preprocess& preprocess) {
+  if (plan.preprocess.empty()) return {"arrays were calibrated on"};
   return preprocess_differences(preprocess, preprocess_from_json(plan.preprocess));
 }
 

@@ -9,7 +9,7 @@ namespace pipit::internal::detail {
 
 std::string_view source_name(Preparation::Source source) {
   using enum Preparation::Source;
-  return source == stored ? "stored" : source == given ? "given" : "guessed";
+  return source == stored ? "stored" : source == given ? "given" : source == guessed ? "guessed" : "arrays";
 }
 
 std::string source_text(const Preparation& p) {

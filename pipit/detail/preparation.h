@@ -16,6 +16,7 @@ struct Preparation {
     stored,   ///< in the model's metadata, or in a file beside it
     given,    ///< by a preset, or by resize, interpolation, mean and std together
     guessed,  ///< torchvision's at the input's size
+    arrays,   ///< not at all: arrays are taken as they are
   };
   Preprocess preprocess;
   Source source = Source::guessed;
@@ -28,7 +29,7 @@ struct Preparation {
 /// other options on top. Throws Error, naming the model, when its input is no image or the result is not of its size.
 Preparation prepare_for(const Model& model, const PreprocessOptions& options);
 
-/// "stored", "given" or "guessed".
+/// "stored", "given", "guessed" or "arrays".
 std::string_view source_name(Preparation::Source source);
 /// "stored in the model", "given", "guessed", with the preset and the options on top.
 std::string source_text(const Preparation& preparation);

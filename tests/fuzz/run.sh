@@ -10,7 +10,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 seeds() {
   local folder=$1 writer=$2 models=/usr/share/libonnx-testdata/data file
   rm -rf "$folder"
-  mkdir -p "$folder/image" "$folder/onnx"
+  mkdir -p "$folder/image" "$folder/onnx" "$folder/arrays"
   "$writer" "$folder/image"
   ln -s image "$folder/image_stb"
   if [ -d "$models" ]; then

@@ -28,17 +28,18 @@ class Prepared : public ::testing::Test {
   PreparedImages prepared(std::vector<fs::path> images, std::size_t cache = 0) const {
     Preprocess as_they_are;
     as_they_are.scale = 1;
-    return {std::move(images), as_they_are, TensorDesc{Shape{3, 1, 1, 1}}, std::make_shared<ThreadPool>(2),
-            cache};
+    return {std::move(images), as_they_are, SampleInputs({"x"}, {TensorDesc{Shape{3, 1, 1, 1}}}),
+            std::make_shared<ThreadPool>(2), cache};
   }
   // The greys of all images, batch after batch.
   static std::vector<int> greys(PreparedImages& images) {
     std::vector<int> all;
-    images.for_each_batch([&](const ConstTensorView& batch, std::int64_t first, std::int64_t count) {
-      EXPECT_EQ(first, std::ssize(all));
-      for (std::int64_t i = 0; i < count; ++i)
-        all.push_back(static_cast<int>(std::lround(batch.as<float>()[i])));
-    });
+    images.for_each_batch(
+        [&](std::span<const ConstTensorView> batch, std::int64_t first, std::int64_t count) {
+          EXPECT_EQ(first, std::ssize(all));
+          for (std::int64_t i = 0; i < count; ++i)
+            all.push_back(static_cast<int>(std::lround(batch[0].as<float>()[i])));
+        });
     return all;
   }
 

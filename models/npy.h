@@ -6,7 +6,7 @@
 
 #include "engine/graph/tensor.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal {
 
 /// Whether the content of a file begins like one of numpy.save().
 bool is_npy(std::string_view content);
@@ -15,4 +15,4 @@ bool is_npy(std::string_view content);
 /// `path`, for a damaged file, and for other types and orders, with what to save instead.
 Tensor parse_npy(std::string_view content, const std::filesystem::path& path);
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal

@@ -1,4 +1,4 @@
-#include "apps/options/npy.h"
+#include "models/npy.h"
 
 #include <algorithm>
 #include <charconv>
@@ -12,7 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/base/printable.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal {
 
 namespace {
 
@@ -100,4 +100,4 @@ Tensor parse_npy(std::string_view content, const std::filesystem::path& file) {
   return tensor;
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal
