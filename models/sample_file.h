@@ -32,8 +32,8 @@ struct SampleInputs {
 };
 
 /// Fills sample `index` of `views`, which are `inputs` in memory, from a file: an image, as load_image() does, or an
-/// array (.npy) for a model with one input, or an archive of arrays (.npz) with the names of the inputs; the name of the
-/// only array does not matter to a model with one input, and arrays of other names are not read. An array is of its
+/// array (.npy) for a model with one input, or an archive of arrays (.npz) with the names of the inputs. The name of
+/// the only array does not matter to a model with one input; arrays of other names are not read. An array is of its
 /// input's type, without dimension 0 or with 1 there where there are several samples, and taken as it is. Throws Error,
 /// beginning with `path`.
 LoadedImage load_sample(const std::filesystem::path& path, const SampleInputs& inputs,

@@ -160,7 +160,7 @@ TileConvolution::Geometry TileConvolution::turned(Geometry geometry) {
 }
 
 TileConvolution::Geometry TileConvolution::framed(Geometry geometry) {
-  geometry = turned(std::move(geometry));
+  geometry = turned(geometry);
   Window& window = geometry.window;
   const auto axes = static_cast<std::size_t>(window.rank);
   const Window plain;
