@@ -12,7 +12,8 @@ that is a source archive, to read its metadata). For every .onnx file in them on
 - or that it refuses the model, and why,
 - how many times as fast as ONNX Runtime it is: per round both are timed in fresh processes, the ratio is that of their
   medians, and the line has the median and the range of the rounds,
-- the peak memory of both processes, ONNX Runtime's without what Python and its libraries take before the model loads.
+- the peak memory of both processes, ONNX Runtime's without what Python and its libraries take before the model loads,
+  pipit's without what it takes for a model of one layer.
 
 Then totals. Exit code 4 where a model disagrees or fails. Floats are drawn from a normal distribution, integers are 0
 or 1 (bytes 0 to 255), as `pipit bench` draws them, or below what INTEGERS says. Needs: pip install numpy onnx onnxruntime
@@ -204,6 +205,17 @@ def run_pipit(pipit: Path, path: Path, inputs: dict[str, np.ndarray], seconds: f
     return {"load_ms": row["load_ms"], "median_ms": row["median_ms"], "peak_bytes": row["peak_rss_bytes"]}
 
 
+def own_bytes(pipit: Path) -> int:
+    """What pipit takes for a model of one layer: the program itself."""
+    helper = onnx.helper
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "one", values[:1], values[1:])
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary) / "one.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+        return run_pipit(pipit, path, {}, 0.01)["peak_bytes"]
+
+
 def check(pipit: Path, path: Path, inputs: dict[str, np.ndarray], expected: dict[str, np.ndarray], norm: float) -> dict:
     """pipit's verdict on itself: agrees, refused or wrong, the relative norm and the note."""
     with tempfile.TemporaryDirectory() as temporary:
@@ -240,6 +252,8 @@ def measure(pipit: Path, package: str, path: Path, a: argparse.Namespace) -> dic
                 for engine in ("pipit", "onnxruntime") if r % 2 == 0 else ("onnxruntime", "pipit"):
                     turn[engine] = run_pipit(pipit, path, inputs, a.seconds) if engine == "pipit" else \
                         run_peer(path, feed, a.seconds)
+                    if engine == "pipit":
+                        turn[engine]["peak_bytes"] -= a.own_bytes
                     rows[engine].append(turn[engine])
                 ratios.append(turn["onnxruntime"]["median_ms"] / turn["pipit"]["median_ms"])
             result["ratios"] = ratios
@@ -295,6 +309,7 @@ def main() -> int:
     a = parser.parse_args()
     if MISSING:
         parser.exit(1, f"{parser.prog}: {MISSING}; pip install numpy onnx onnxruntime\n")
+    a.own_bytes = 0 if a.no_times else own_bytes(a.pipit)
     print("| model | verdict, relative norm | pipit, ms | times as fast [range] | peak MiB, pipit / ONNX Runtime |")
     print("|---|---|---|---|---|", flush=True)
     results = []
