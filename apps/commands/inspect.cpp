@@ -113,6 +113,11 @@ std::string reasons_of(const Step& step, const Refusals& refusals) {
                             step.choice.note.empty() ? "" : "; ", step.choice.note)) +
       "\n";
   if (!step.estimates.empty()) text += printable("       " + estimates_of(step)) + "\n";
+  for (const EstimatedChain& c : step.chains) {
+    text += printable(fmt::format("       estimated for {} layers together: {} {:.3g}; one by one: {:.3g}",
+                                  c.nodes, c.name, c.time, c.apart)) +
+            "\n";
+  }
   for (const TimedKernel& t : step.choice.timed) {
     text += printable(fmt::format("       {}{}{}: {}", t.name, t.variant.empty() ? "" : " ", t.variant,
                                   t.problem.empty() ? fmt::format("{:.4f} ms", t.ms) : t.problem)) +
@@ -272,6 +277,10 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
       layer["estimated"] = nlohmann::ordered_json::array();
       for (const EstimatedCandidate& e : step.estimates)
         layer["estimated"].push_back({{"kernel", e.name}, {"time", e.time}});
+      layer["chains"] = nlohmann::ordered_json::array();
+      for (const EstimatedChain& c : step.chains)
+        layer["chains"].push_back(
+            {{"kernel", c.name}, {"layers", c.nodes}, {"time", c.time}, {"one_by_one", c.apart}});
     }
     json["layers"].push_back(std::move(layer));
   }

@@ -12,17 +12,26 @@ class Expected {
  public:
   Expected(const Registry& registry, DeviceKind device) : registry_(registry), device_(device) {}
 
-  std::optional<double> time(const Candidate& candidate, NodeSpec spec, FollowingNodes followers) const {
-    std::optional<Estimate> estimate = candidate.estimate ? candidate.estimate(spec) : std::nullopt;
-    if (!estimate) return std::nullopt;
-    std::size_t fused = 0;
-    while (fused < followers.size() && candidate.fusions.epilogue &&
-           candidate.fusions.epilogue(spec, *followers[fused]))
-      spec.fusion.followers = followers.first(++fused);
-    if (fused > 0) estimate = candidate.estimate(spec);
-    if (!estimate) return std::nullopt;
-    constexpr double kWorthMaking = 1.1;  // what takes half a second to make must be faster than doubt
-    return estimate->time * (candidate.slow_to_make ? kWorthMaking : 1) + apart(followers.subspan(fused));
+  struct Fused {
+    std::size_t count = 0;       // of the followers
+    std::optional<double> time;  // of all
+  };
+  // As many followers as take least, of equals more.
+  Fused fused(const Candidate& candidate, NodeSpec spec, FollowingNodes followers) const {
+    Fused best;
+    for (std::size_t count = 0;; ++count) {
+      spec.fusion.followers = followers.first(count);
+      const std::optional<Estimate> estimate = candidate.estimate ? candidate.estimate(spec) : std::nullopt;
+      constexpr double kWorthMaking = 1.1;  // what takes half a second to make must be faster than doubt
+      std::optional<double> time;
+      if (estimate)
+        time = estimate->time * (candidate.slow_to_make ? kWorthMaking : 1) + apart(followers.subspan(count));
+      if (candidate.estimate && !time) return best;  // it refuses, what may follow, too
+      if (!best.time || *time <= *best.time) best = {count, time};
+      if (count == followers.size() || !candidate.fusions.epilogue ||
+          !candidate.fusions.epilogue(spec, *followers[count]))
+        return best;
+    }
   }
 
  private:
@@ -32,7 +41,8 @@ class Expected {
     if (nodes.empty()) return 0;
     std::optional<double> least;
     for (const Candidate& candidate : registry_.candidates(nodes[0]->layer.type(), device_)) {
-      const std::optional<double> expected = time(candidate, *nodes[0], nodes.subspan(1));
+      if (!candidate.estimate) continue;
+      const std::optional<double> expected = fused(candidate, *nodes[0], nodes.subspan(1)).time;
       if (expected && (!least || *expected < *least)) least = expected;
     }
     return least ? *least : apart(nodes.subspan(1));
@@ -50,7 +60,8 @@ std::vector<OrderedCandidate> candidate_order(const Registry& registry, DeviceKi
   const Expected expected(registry, device);
   std::vector<OrderedCandidate> order, estimated;
   for (const Candidate& candidate : registry.candidates(spec.layer.type(), device)) {
-    order.push_back({&candidate, expected.time(candidate, spec, followers)});
+    order.push_back({&candidate, {}});
+    if (candidate.estimate) order.back().time = expected.fused(candidate, spec, followers).time;
     if (order.back().time) estimated.push_back(order.back());
   }
   std::ranges::stable_sort(estimated, {}, [](const OrderedCandidate& c) { return *c.time; });
@@ -59,6 +70,11 @@ std::vector<OrderedCandidate> candidate_order(const Registry& registry, DeviceKi
     if (place.time) place = *next++;
   }
   return order;
+}
+
+std::size_t fused_followers(const Registry& registry, DeviceKind device, const Candidate& candidate,
+                            const NodeSpec& spec, std::span<const NodeSpec* const> followers) {
+  return Expected(registry, device).fused(candidate, spec, followers).count;
 }
 
 }  // namespace pipit::internal

@@ -15,9 +15,15 @@ struct OrderedCandidate {
   std::optional<double> time;
 };
 
+/// How many of the nodes that follow the candidate's kernel computes as well: of what it can fuse (Fusions::epilogue)
+/// what takes least, with kernels for the others. Without an estimate all that it can.
+std::size_t fused_followers(const Registry& registry, DeviceKind device, const Candidate& candidate,
+                            const NodeSpec& spec, std::span<const NodeSpec* const> followers);
+
 /// The candidates of the node's layer type. Those with an estimate share their places in the order of registration so
 /// that the least comes first; the others keep theirs. followers: nodes that may be fused, each into the one before
-/// (Fusion::followers); what a candidate does not fuse is added as a kernel of its own.
+/// (Fusion::followers); what a candidate does not fuse (fused_followers()) is added as a kernel of
+/// its own.
 std::vector<OrderedCandidate> candidate_order(const Registry& registry, DeviceKind device,
                                               const NodeSpec& spec,
                                               std::span<const NodeSpec* const> followers = {});

@@ -71,7 +71,8 @@ std::shared_ptr<const ExecutionPlan> ExecutionPlan::build(Graph graph, const Reg
   const Followers followers(part, plan->options_);
   const ChainCandidates chains(registry, plan->options_);
   std::vector<StepDraft> drafts = choose_candidates(subject, registry, followers, chains);
-  drafts = fuse_steps(subject, followers, fuse_chains(subject, chains, std::move(drafts)));
+  drafts = fuse_chains(subject, registry, chains, followers, std::move(drafts));
+  drafts = fuse_steps(subject, registry, followers, std::move(drafts));
   const ValueBuffers buffers = share_memory(subject, drafts);
   plan->steps_ = make_kernels(subject, std::move(drafts));
   PlacedValues placed = place_values(subject, buffers, plan->steps_);

@@ -69,6 +69,14 @@ struct EstimatedCandidate {
   double time = 0;
 };
 
+/// A chain that a candidate could compute from a step's node on, and that was compared with its nodes one by one.
+struct EstimatedChain {
+  std::string name;       ///< of the candidate
+  std::size_t nodes = 0;  ///< of the chain, the first one included
+  double time = 0;        ///< of the chain
+  double apart = 0;       ///< of the kernels that compute its nodes otherwise
+};
+
 /// One kernel call.
 struct Step {
   int index = 0;            ///< position in ExecutionPlan::steps()
@@ -88,7 +96,8 @@ struct Step {
   std::vector<Part> parts;
   Choice choice;
   std::unique_ptr<const Kernel> kernel;
-  std::vector<EstimatedCandidate> estimates;  ///< the smallest first
+  std::vector<EstimatedCandidate> estimates;  ///< of the node, the smallest first
+  std::vector<EstimatedChain> chains;         ///< of each candidate the one that is taken, or would save most
   std::vector<RefusedCandidate> refused;
   std::vector<Placement> inputs;
   std::vector<Placement> outputs;

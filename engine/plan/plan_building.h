@@ -87,14 +87,16 @@ struct StepDraft {
 std::vector<StepDraft> choose_candidates(const PlanSubject& subject, const Registry& registry,
                                          const Followers& followers, const ChainCandidates& chains);
 
-/// Makes one draft of every chain that a candidate takes: from the first node on, the longest first. What the tuner
-/// made for its nodes is dropped.
-std::vector<StepDraft> fuse_chains(const PlanSubject& subject, const ChainCandidates& chains,
+/// Makes one draft of every chain that is worth it: of all ways to cut the drafts into chains that candidates take and
+/// single nodes the one that is expected to take least (Candidate::estimate), and of those with fewest steps. What the
+/// tuner made for a chain's nodes is dropped.
+std::vector<StepDraft> fuse_chains(const PlanSubject& subject, const Registry& registry,
+                                   const ChainCandidates& chains, const Followers& followers,
                                    std::vector<StepDraft> drafts);
 
 /// Decides greedily what is fused, asking candidates: first followers, then producers, then values that lie in others.
-std::vector<StepDraft> fuse_steps(const PlanSubject& subject, const Followers& followers,
-                                  std::vector<StepDraft> drafts);
+std::vector<StepDraft> fuse_steps(const PlanSubject& subject, const Registry& registry,
+                                  const Followers& followers, std::vector<StepDraft> drafts);
 
 /// find_buffers() for the drafts; tells them what they overwrite.
 ValueBuffers share_memory(const PlanSubject& subject, std::vector<StepDraft>& drafts);

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "engine/plan/candidate_order.h"
 #include "engine/plan/described_node.h"
 #include "engine/plan/plan_building.h"
 
@@ -54,55 +56,204 @@ class Inside {
   int open_ = 0;  // of them are read by others, the last one's readers being others
 };
 
+// What nodes take one by one, with what their kernels fuse: a fused one takes what the kernel before it takes longer.
+class NodeCosts {
+ public:
+  NodeCosts(const PlanSubject& subject, const Registry& registry, const Followers& followers,
+            const std::vector<StepDraft>& drafts)
+      : subject_(subject),
+        registry_(registry),
+        followers_(followers),
+        drafts_(drafts),
+        draft_of_(subject.graph.nodes().size(), -1) {
+    for (std::size_t d = 0; d < drafts.size(); ++d)
+      draft_of_[static_cast<std::size_t>(drafts[d].node)] = static_cast<int>(d);
+    costs_.resize(drafts.size());
+    known_.resize(drafts.size(), false);
+  }
+
+  struct Cost {
+    double own = 0;    // where it is computed as it would be without chains
+    double alone = 0;  // by a kernel of its own
+    int with = -1;     // the draft whose kernel computes it, too
+  };
+  const Cost& of(std::size_t d) {
+    // What it may be fused with comes before it.
+    if (!known_[d] && followers_.is_follower(drafts_[d].node)) {
+      for (std::size_t before = d; before-- > 0 && !known_[d];) {
+        if (followers_.after(drafts_[before].node) == drafts_[d].node) of(before);
+      }
+    }
+    if (!known_[d]) estimate(d);
+    return costs_[d];
+  }
+
+ private:
+  // The draft's, and those of what its kernel fuses.
+  void estimate(std::size_t d) {
+    const StepDraft& draft = drafts_[d];
+    DescribedNode described(subject_, node_at(draft.node), draft.step.on_host);
+    NodeSpec& spec = described.spec;
+    spec.variant = draft.variant;
+    double time = costs_[d].own = costs_[d].alone = time_of(*draft.candidate, spec);
+    known_[d] = true;
+    if (draft.step.on_host || !draft.candidate->fusions.epilogue) return;
+    std::vector<std::unique_ptr<const DescribedNode>> described_next;
+    std::vector<std::size_t> next_drafts;
+    std::vector<const NodeSpec*> next;
+    for (int n = followers_.after(draft.node); n >= 0; n = followers_.after(n)) {
+      const int at = draft_of_[static_cast<std::size_t>(n)];
+      if (at < 0) break;
+      next_drafts.push_back(static_cast<std::size_t>(at));
+      described_next.push_back(std::make_unique<const DescribedNode>(subject_, node_at(n), false));
+      next.push_back(&described_next.back()->spec);
+    }
+    const std::size_t fused =
+        fused_followers(registry_, subject_.options.device, *draft.candidate, spec, next);
+    for (std::size_t f = 0; f < fused; ++f) {
+      spec.fusion.followers = std::span<const NodeSpec* const>(next).first(f + 1);
+      const double with = time_of(*draft.candidate, spec);
+      NodeSpec single = *next[f];
+      single.variant = drafts_[next_drafts[f]].variant;
+      costs_[next_drafts[f]] = {with - time, time_of(*drafts_[next_drafts[f]].candidate, single),
+                                static_cast<int>(d)};
+      known_[next_drafts[f]] = true;
+      time = with;
+    }
+  }
+
+  static double time_of(const Candidate& candidate, const NodeSpec& spec) {
+    const std::optional<Estimate> estimate = candidate.estimate ? candidate.estimate(spec) : std::nullopt;
+    return estimate && std::isfinite(estimate->time) ? estimate->time : 0;
+  }
+  const Node& node_at(int n) const { return subject_.graph.nodes()[static_cast<std::size_t>(n)]; }
+
+  const PlanSubject& subject_;
+  const Registry& registry_;
+  const Followers& followers_;
+  const std::vector<StepDraft>& drafts_;
+  std::vector<int> draft_of_;  // per node
+  std::vector<Cost> costs_;    // per draft
+  std::vector<bool> known_;
+};
+
 class Chainer {
  public:
-  Chainer(const PlanSubject& subject, const ChainCandidates& chains, std::vector<StepDraft> drafts)
+  Chainer(const PlanSubject& subject, const Registry& registry, const ChainCandidates& chains,
+          const Followers& followers, std::vector<StepDraft> drafts)
       : subject_(subject),
         graph_(subject.graph),
         chains_(chains),
+        followers_(followers),
         drafts_(std::move(drafts)),
         described_(drafts_.size()),
-        uses_(graph_.use_counts()) {}
+        uses_(graph_.use_counts()),
+        costs_(subject, registry, followers, drafts_),
+        found_(drafts_.size()) {}
 
   std::vector<StepDraft> run() {
+    for (std::size_t first = 0; first < drafts_.size(); ++first) find_chains(first);
+    const std::vector<const Chain*> cut = cheapest_cut();
     std::vector<StepDraft> kept;
     for (std::size_t first = 0; first < drafts_.size();) {
-      const Chain chain = longest_chain(first);
-      if (chain.candidate != nullptr) join(first, chain);
+      report(first, cut[first]);
+      if (cut[first] != nullptr) join(first, *cut[first]);
       StepDraft draft = std::move(drafts_[first]);
       draft.step.index = static_cast<int>(kept.size());
       // What no chain took needs its constants no longer.
       if (draft.step.kernel) subject_.constants.drop_packed(node_at(first), *draft.step.kernel);
       kept.push_back(std::move(draft));
-      for (std::size_t n = 0; n <= chain.links; ++n) described_[first++].reset();
+      first += cut[first] != nullptr ? cut[first]->links + 1 : 1;
     }
     return kept;
   }
 
  private:
   struct Chain {
-    const Candidate* candidate = nullptr;  // null: none
-    std::size_t links = 0;
+    const Candidate* candidate;
+    std::size_t links;
+    bool wanted;  // made whatever it takes
+    double time;
+    double apart = 0;  // what its nodes take one by one
+    double left = 0;   // what nodes after it take longer, which nothing fuses any more
   };
 
-  // The longest chain of the first candidate that takes any.
-  Chain longest_chain(std::size_t first) {
+  // What candidates take from the node on.
+  void find_chains(std::size_t first) {
     for (const Candidate* candidate : chains_.of(node_at(first).layer->type())) {
       if (!may_hold(*candidate, first, first) || !candidate->fusions.chain(spec_of(first), {})) continue;
       const Links links = links_of(*candidate, first);
+      const bool wanted = !candidate->estimate || preference_of(*candidate, first) != kNotPreferred;
       for (std::size_t count = links.all.size(); count > 0; --count) {
         const std::span<const ChainLink> some = std::span(links.all).first(count);
-        if (links.closed[count - 1] && candidate->fusions.chain(spec_of(first), some) &&
-            pays(*candidate, first, some))
-          return {candidate, count};
+        if (!links.closed[count - 1] || !candidate->fusions.chain(spec_of(first), some)) continue;
+        NodeSpec spec = spec_of(first);
+        spec.fusion.chain = some;
+        const std::optional<Estimate> estimate =
+            candidate->estimate ? candidate->estimate(spec) : std::nullopt;
+        if (!wanted && !estimate) continue;
+        found_[first].push_back({candidate, count, wanted, estimate ? estimate->time : 0});
       }
     }
-    return {};
+    for (Chain& chain : found_[first]) {
+      const std::size_t last = first + chain.links;
+      for (std::size_t d = first; d <= last; ++d) chain.apart += costs_.of(d).own;
+      for (std::size_t d = last + 1; d < drafts_.size() && d <= last + kMaxLinks; ++d) {
+        if (!is_follower(d)) continue;
+        const NodeCosts::Cost& cost = costs_.of(d);
+        if (cost.with >= static_cast<int>(first) && cost.with <= static_cast<int>(last))
+          chain.left += cost.alone - cost.own;
+      }
+    }
   }
 
-  bool pays(const Candidate& candidate, std::size_t first, std::span<const ChainLink> links) {
-    return !candidate.fusions.chain_pays || preference_of(candidate, first) != kNotPreferred ||
-           candidate.fusions.chain_pays(spec_of(first), links);
+  // Per draft the chain that begins with it, or null, on the way that takes least. Nodes of no chain count nothing.
+  std::vector<const Chain*> cheapest_cut() {
+    struct Rest {
+      double time = 0;
+      int steps = 0;
+      bool operator<(const Rest& other) const {
+        return time != other.time ? time < other.time : steps < other.steps;
+      }
+    };
+    std::vector<bool> in_chains(drafts_.size(), false);
+    for (std::size_t first = 0; first < drafts_.size(); ++first) {
+      for (const Chain& chain : found_[first])
+        std::fill_n(in_chains.begin() + static_cast<std::ptrdiff_t>(first), chain.links + 1, true);
+    }
+    std::vector<Rest> rest(drafts_.size() + 1);
+    std::vector<const Chain*> cut(drafts_.size(), nullptr);
+    for (std::size_t first = drafts_.size(); first-- > 0;) {
+      Rest& best = rest[first] = rest[first + 1];
+      if (in_chains[first]) best.time += costs_.of(first).own;
+      ++best.steps;
+      for (const Chain& chain : found_[first]) {
+        Rest with = rest[first + chain.links + 1];
+        if (!chain.wanted) with.time += chain.time + chain.left;
+        ++with.steps;
+        // Of equals the first one that was found, the longest.
+        if (cut[first] == nullptr ? best < with : !(with < best)) continue;
+        best = with;
+        cut[first] = &chain;
+      }
+    }
+    return cut;
+  }
+
+  // Of each candidate what is taken, or what would save most.
+  void report(std::size_t first, const Chain* taken) {
+    std::vector<EstimatedChain>& chains = drafts_[first].step.chains;
+    for (const Chain& chain : found_[first]) {
+      if (taken != nullptr && taken->candidate == chain.candidate && taken != &chain) continue;
+      const EstimatedChain found{chain.candidate->name, chain.links + 1, chain.time + chain.left,
+                                 chain.apart};
+      const auto same = std::ranges::find(chains, found.name, &EstimatedChain::name);
+      if (same == chains.end()) {
+        chains.push_back(found);
+      } else if (found.apart - found.time > same->apart - same->time) {
+        *same = found;
+      }
+    }
   }
 
   // All that may be linked to the first, and per link whether a chain may end with it.
@@ -128,6 +279,8 @@ class Chainer {
     }
     return links;
   }
+
+  bool is_follower(std::size_t d) const { return followers_.is_follower(drafts_[d].node); }
 
   // By the options, for nodes like the first.
   std::size_t preference_of(const Candidate& candidate, std::size_t first) const {
@@ -178,16 +331,21 @@ class Chainer {
   const PlanSubject& subject_;
   const Graph& graph_;
   const ChainCandidates& chains_;
+  const Followers& followers_;
   std::vector<StepDraft> drafts_;
   std::vector<std::unique_ptr<const DescribedNode>> described_;  // per draft
   const std::vector<int> uses_;
+  NodeCosts costs_;
+  std::vector<std::vector<Chain>> found_;  // per draft
 };
 
 }  // namespace
 
-std::vector<StepDraft> fuse_chains(const PlanSubject& subject, const ChainCandidates& chains,
+std::vector<StepDraft> fuse_chains(const PlanSubject& subject, const Registry& registry,
+                                   const ChainCandidates& chains, const Followers& followers,
                                    std::vector<StepDraft> drafts) {
-  return chains.empty() ? std::move(drafts) : Chainer(subject, chains, std::move(drafts)).run();
+  if (chains.empty()) return drafts;
+  return Chainer(subject, registry, chains, followers, std::move(drafts)).run();
 }
 
 }  // namespace pipit::internal

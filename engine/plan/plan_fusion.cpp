@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "engine/plan/candidate_order.h"
 #include "engine/plan/described_node.h"
 #include "engine/plan/plan_building.h"
 
@@ -73,8 +74,13 @@ namespace {
 // Steps on the host of a GPU plan stay single nodes, and chains what they are.
 class Fuser {
  public:
-  Fuser(const PlanSubject& subject, const Followers& followers, std::vector<StepDraft> drafts)
-      : subject_(subject), graph_(subject.graph), followers_(followers), drafts_(std::move(drafts)) {}
+  Fuser(const PlanSubject& subject, const Registry& registry, const Followers& followers,
+        std::vector<StepDraft> drafts)
+      : subject_(subject),
+        graph_(subject.graph),
+        registry_(registry),
+        followers_(followers),
+        drafts_(std::move(drafts)) {}
 
   std::vector<StepDraft> run() {
     fuse_epilogues();
@@ -84,7 +90,7 @@ class Fuser {
   }
 
  private:
-  // Offers every candidate the nodes that follow, one after the other, and drops the steps of those that it takes.
+  // Offers every candidate the nodes that follow, and drops the steps of those that it takes.
   void fuse_epilogues() {
     std::vector<bool> fused(graph_.nodes().size(), false);
     std::vector<bool> chained(graph_.nodes().size(), false);
@@ -94,10 +100,8 @@ class Fuser {
     std::vector<StepDraft> kept;
     for (StepDraft& draft : drafts_) {
       if (fused[static_cast<std::size_t>(draft.node)]) continue;
-      for (int next = draft.step.is_chain ? -1 : followers_.after(draft.node);
-           next >= 0 && !chained[static_cast<std::size_t>(next)] && fuses_epilogue(draft, next);
-           next = followers_.after(next)) {
-        draft.followers.push_back(next);
+      draft.followers = fused_with(draft, chained);
+      for (const int next : draft.followers) {
         draft.step.fused.push_back(next);
         fused[static_cast<std::size_t>(next)] = true;
       }
@@ -106,11 +110,21 @@ class Fuser {
     drafts_ = std::move(kept);
   }
 
-  bool fuses_epilogue(const StepDraft& draft, int next) const {
-    return draft.candidate->fusions.epilogue && !draft.step.on_host &&
-           draft.candidate->fusions.epilogue(
-               DescribedKernel(subject_, draft).spec(),
-               DescribedNode(subject_, graph_.nodes()[static_cast<std::size_t>(next)], false).spec);
+  std::vector<int> fused_with(const StepDraft& draft, const std::vector<bool>& chained) const {
+    std::vector<int> nodes;
+    if (draft.step.is_chain || draft.step.on_host || !draft.candidate->fusions.epilogue) return nodes;
+    std::vector<std::unique_ptr<const DescribedNode>> described;
+    std::vector<const NodeSpec*> specs;
+    for (int next = followers_.after(draft.node); next >= 0 && !chained[static_cast<std::size_t>(next)];
+         next = followers_.after(next)) {
+      nodes.push_back(next);
+      described.push_back(std::make_unique<const DescribedNode>(
+          subject_, graph_.nodes()[static_cast<std::size_t>(next)], false));
+      specs.push_back(&described.back()->spec);
+    }
+    const DescribedKernel kernel(subject_, draft);
+    nodes.resize(fused_followers(registry_, subject_.options.device, *draft.candidate, kernel.spec(), specs));
+    return nodes;
   }
 
   // Offers every candidate the step that computes its input, and makes one of both where it takes it.
@@ -205,16 +219,17 @@ class Fuser {
 
   const PlanSubject& subject_;
   const Graph& graph_;
+  const Registry& registry_;
   const Followers& followers_;
   std::vector<StepDraft> drafts_;
 };
 
 }  // namespace
 
-std::vector<StepDraft> fuse_steps(const PlanSubject& subject, const Followers& followers,
-                                  std::vector<StepDraft> drafts) {
+std::vector<StepDraft> fuse_steps(const PlanSubject& subject, const Registry& registry,
+                                  const Followers& followers, std::vector<StepDraft> drafts) {
   if (!may_fuse(subject.options)) return drafts;
-  return Fuser(subject, followers, std::move(drafts)).run();
+  return Fuser(subject, registry, followers, std::move(drafts)).run();
 }
 
 ValueBuffers share_memory(const PlanSubject& subject, std::vector<StepDraft>& drafts) {

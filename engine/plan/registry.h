@@ -38,8 +38,6 @@ struct Fusions {
   /// output is used by others. It is asked whichever candidate was chosen for the nodes, unless the user chose that,
   /// and may refuse() each single one.
   std::function<bool(const NodeSpec& first, std::span<const ChainLink> links)> chain = {};
-  /// Whether that is faster than the nodes one by one; not asked where the user wants this candidate. Null: always.
-  std::function<bool(const NodeSpec& first, std::span<const ChainLink> links)> chain_pays = {};
   bool chain_reads_outside = false;  ///< its chains may have LinkSource::outside
   /// Whether `next` is computed as well. Output 0 (of the last follower, where there is one) is used by nothing but one
   /// input of `next`, whose other inputs are constants and whose one output has as many elements, of any type, or on a
@@ -71,6 +69,8 @@ struct Candidate {
   std::function<std::vector<std::string>(const NodeSpec&)> variants = {};
   /// What the kernel in NodeSpec::variant would take with its followers (NodeSpec::fusion); nothing where refuse() has
   /// a reason that is known without asking a library. Total: asked about any node. Null: not known (candidate_order()).
+  /// Of candidates with Fusions::chain: of a chain that it takes (Fusion::chain), which is made where that is less than
+  /// what its nodes take apart; nothing of single nodes. Null: chains are always made.
   std::function<std::optional<Estimate>(const NodeSpec&)> estimate = {};
   /// Kernel::kept_share() of the kernel that would be made: equal descriptions do not take equally long where the
   /// weights decide about that. Null: 1.

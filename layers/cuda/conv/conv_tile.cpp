@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
+#include <utility>
 
 namespace pipit::internal::cuda {
 
@@ -24,46 +24,9 @@ std::int64_t ConvShape::most_steps(int columns) const {
   return steps_of(*this, most_kept_steps, columns);
 }
 
-namespace {
-
-// Microseconds of one tile size.
-struct TileTimes {
-  double lone_step;   // of a block that has the multiprocessor to itself
-  double busy_step;   // for every block of the busiest multiprocessor
-  double busy_block;  // filling the pipeline and writing the tile, likewise
-};
-
-// Fitted to times of networks' convolutions on an H200 (warpgroup products; mean deviation 13 %) at batches 1, 8, 32
-// and 128, halves by tests/gpu/fit_tile_times.py so that what is chosen takes as little longer as possible than the
-// best of what was timed (ResNets and MobileNet v2: 2.6 % in the mean). The steps of the smallest INT8 tile are 1.4 to
-// 1.6 times what was measured of it alone: in a whole model, where launches overlap, its many blocks delay those of the
-// next layer (the factor is fitted to ResNet-50 at batch 1). Blocks of a step or two end before that:
-// 1x1 convolutions of 64 to 192 channels to 384 to 1152 at 14x14 and 7x7 are faster in this tile than in 64 x 64, in
-// networks on an H100.
-struct Times {
-  TileTimes tiles[std::size(kConvTiles)];
-  double launch;
-  double cluster, split,
-      busy_split;  // where blocks share the depth: they start together and exchange their sums
-};
-constexpr Times kHalfTimes = {
-    {{0.465, 0.417, 2.158}, {0.005, 0.364, 1.128}, {0.239, 0.14, 0.715}, {0.158, 0.148, 0.299}},
-    1.869,
-    0.187,
-    0.071,
-    0.245};
-constexpr Times kInt8Times = {
-    {{0.137, 0.482, 1.887}, {0.564, 0.261, 0.924}, {0.273, 0.168, 0.43}, {0.315, 0.229, 0.32}},
-    1.015,
-    0.486,
-    0,
-    0.432};
-
 std::int64_t blocks_of(const ConvShape& shape, const ConvTile& tile) {
   return ceil_div(shape.rows(), used_rows(shape, tile)) * ceil_div(shape.out_c, tile.columns) * tile.splits;
 }
-
-}  // namespace
 
 // How much longer a step of listed blocks takes: they come from more lines of x, of one tap with holes between them
 // from nearly all of its lines. Fitted to eight layers on an H200. A step in copies of 8 bytes, which are twice as
@@ -76,39 +39,13 @@ double step_factor(const ConvShape& shape, const ConvTile& tile) {
   return copies * (tile.columns == 128 ? (one_tap ? 2.0 : 1.4) : (one_tap ? 3.0 : 1.9));
 }
 
-double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors) {
-  std::size_t index = 0;
-  while (index + 1 < std::size(kConvTiles) &&
-         (kConvTiles[index].rows != tile.rows || kConvTiles[index].columns != tile.columns)) {
-    ++index;
-  }
-  const Times& all = shape.int8 ? kInt8Times : kHalfTimes;
-  const TileTimes& times = all.tiles[index];
-  const double factor = step_factor(shape, tile);
-  const double steps = static_cast<double>(ceil_div(shape.steps(tile.columns), tile.splits)) * factor;
-  // Blocks of one processor have about the mean, the longest block what it has.
-  const double most = static_cast<double>(ceil_div(shape.most_steps(tile.columns), tile.splits)) * factor;
-  const std::int64_t blocks = blocks_of(shape, tile);
-  const auto busiest = static_cast<double>(ceil_div(blocks, processors));
-  double cost = all.launch +
-                std::max(times.lone_step * most, times.busy_step * std::max(busiest * steps, most)) +
-                busiest * times.busy_block;
-  if (shape.real_output && !shape.averaged) {
-    constexpr double kElement = 0.03;
-    const int threads = tile.columns == 128 ? 256 : 128;
-    cost += kElement * tile.rows * tile.columns / threads / tile.splits * busiest;
-  }
-  if (tile.splits > 1) cost += all.cluster + (all.split + all.busy_split * busiest) * tile.splits;
-  return cost;
-}
-
 bool pays_to_overlap(const ConvShape& shape, const ConvTile& tile, int processors) {
   const std::int64_t steps = ceil_div(shape.steps(tile.columns), tile.splits);
   const std::int64_t blocks = blocks_of(shape, tile);
-  constexpr std::int64_t kFewSteps = 12;
-  constexpr std::int64_t kFewListedSteps = 4;  // of blocks that all have a multiprocessor to themselves
+  constexpr std::int64_t kLongWave = 12;
+  constexpr std::int64_t kLongListedWave = 4;  // of blocks that all have a multiprocessor to themselves
   const bool alone = shape.listed() && blocks <= processors;
-  return steps < (alone ? kFewListedSteps : kFewSteps) || blocks >= 2 * processors;
+  return steps < (alone ? kLongListedWave : kLongWave) || blocks >= 2 * processors;
 }
 
 namespace {
@@ -132,59 +69,22 @@ void for_each_tile(const ConvShape& shape, bool clusters, Use use) {
 
 }  // namespace
 
-ConvTile choose_tile(const ConvShape& shape, int processors, bool clusters) {
-  ConvTile best;
-  double best_cost = std::numeric_limits<double>::infinity();
-  for_each_tile(shape, clusters, [&](const ConvTile& tile) {
-    const double cost = tile_cost(shape, tile, processors);
-    if (cost < best_cost) {
-      best = tile;
-      best_cost = cost;
-    }
-  });
-  return best;
-}
-
-bool average_pays(const ConvShape& shape, int processors, bool clusters) {
-  if (shape.positions() > kConvTiles[0].rows) return false;
-  // Microseconds of "global_average" on an H100: 2.5, 5.9 and 24 for 2048 channels of 7x7 in f32 at batch 1, 32 and
-  // 128, and 14 in f16.
-  constexpr double kMin = 2.4, kFloat = 1.8e-6, kHalf = 1.1e-6;
-  constexpr double kDoubt = 1.1;  // what estimates are off by, and what is not written
-  const double results = static_cast<double>(shape.rows()) * shape.out_c;
-  const double apart = std::max(kMin, (shape.int8 ? kFloat : kHalf) * results);
-  ConvShape plain = shape, averaged = shape;
-  plain.averaged = false, averaged.averaged = true;
-  return tile_cost(averaged, choose_tile(averaged, processors, clusters), processors) <=
-         kDoubt * tile_cost(plain, choose_tile(plain, processors, clusters), processors) + apart;
-}
-
-double kept_cost(const ConvShape& shape, int processors, bool clusters) {
-  ConvShape all = shape;
-  std::ranges::fill(all.kept_steps, 0);
-  std::ranges::fill(all.most_kept_steps, 0);
-  return tile_cost(shape, choose_tile(shape, processors, clusters), processors) /
-         tile_cost(all, choose_tile(all, processors, clusters), processors);
-}
-
 std::string ConvVariant::name() const {
   std::string text = std::to_string(tile.rows) + "x" + std::to_string(tile.columns);
   if (tile.splits > 1) text += "/" + std::to_string(tile.splits);
   return overlap ? text + "+overlap" : text;
 }
 
-std::vector<ConvVariant> conv_variants(const ConvShape& shape, int processors, bool clusters) {
-  constexpr std::size_t kTiles = 5;
-  std::vector<ConvTile> tiles;
-  for_each_tile(shape, clusters, [&](const ConvTile& tile) { tiles.push_back(tile); });
-  // Stable, and from the same order as choose_tile's loops: the first is its choice.
-  std::stable_sort(tiles.begin(), tiles.end(), [&](const ConvTile& a, const ConvTile& b) {
-    return tile_cost(shape, a, processors) < tile_cost(shape, b, processors);
+std::vector<ConvVariant> conv_variants(const ConvShape& shape, int processors, bool clusters,
+                                       const VariantCost& cost) {
+  std::vector<std::pair<double, ConvVariant>> costs;
+  for_each_tile(shape, clusters, [&](const ConvTile& tile) {
+    const ConvVariant variant{tile, clusters && pays_to_overlap(shape, tile, processors)};
+    costs.emplace_back(cost(variant), variant);
   });
-  tiles.resize(std::min(tiles.size(), kTiles));
+  std::ranges::stable_sort(costs, {}, [](const auto& one) { return one.first; });
   std::vector<ConvVariant> variants;
-  for (const ConvTile& tile : tiles)
-    variants.push_back({tile, clusters && pays_to_overlap(shape, tile, processors)});
+  for (const auto& one : costs) variants.push_back(one.second);
   return variants;
 }
 

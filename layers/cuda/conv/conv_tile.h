@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -134,22 +135,12 @@ inline std::int64_t used_rows(const ConvShape& shape, const ConvTile& tile) {
 /// How much longer a step of the tile takes where blocks are listed, or pixels are copied 8 bytes at a time.
 double step_factor(const ConvShape& shape, const ConvTile& tile);
 
-/// Estimated microseconds of one convolution with this tile on `processors` multiprocessors: for comparing tiles.
-double tile_cost(const ConvShape& shape, const ConvTile& tile, int processors);
-
-/// Whether the global average of y should be computed with y: some tile holds an image, and what is computed for
-/// nothing, in the rows after a tile's images, takes less time than an average of its own.
-bool average_pays(const ConvShape& shape, int processors, bool clusters);
-
-/// What the cheapest tile takes where zeros are left out (shape.kept_steps), of what it takes with all blocks of k.
-double kept_cost(const ConvShape& shape, int processors, bool clusters);
+/// Blocks of a launch.
+std::int64_t blocks_of(const ConvShape& shape, const ConvTile& tile);
 
 /// Whether a launch gains by starting while the previous kernel still runs: it saves the start-up time, but the
 /// blocks then crowd on the multiprocessors that were idle, which costs more when there is one long wave of them.
 bool pays_to_overlap(const ConvShape& shape, const ConvTile& tile, int processors);
-
-/// The cheapest compiled tile, for averages of those that hold an image; splits > 1 only where the GPU has clusters.
-ConvTile choose_tile(const ConvShape& shape, int processors, bool clusters);
 
 /// A tile and whether its launch overlaps with the previous kernel.
 struct ConvVariant {
@@ -159,11 +150,16 @@ struct ConvVariant {
   std::string name() const;
 };
 
-/// The variants of a convolution that are worth timing, at most five: first the one that choose_tile names, then the
-/// next cheapest tiles. Whether launches overlap stays with pays_to_overlap: a kernel that is timed alone always gains,
-/// since it is its own neighbour, while in a network its blocks delay those of other kernels. `clusters` as in
-/// choose_tile: without them launches cannot overlap at all.
-std::vector<ConvVariant> conv_variants(const ConvShape& shape, int processors, bool clusters);
+/// What a launch takes.
+using VariantCost = std::function<double(const ConvVariant&)>;
+
+/// The variants of a convolution, those that cost least first: all tiles that are compiled for it, for averages those
+/// that hold an image, in all splits of the depth. Splits > 1 only where the GPU has clusters.
+/// Whether launches overlap stays with pays_to_overlap: a kernel that is timed alone always gains, since it is its own
+/// neighbour, while in a network its blocks delay those of other kernels. Without clusters launches cannot overlap at
+/// all.
+std::vector<ConvVariant> conv_variants(const ConvShape& shape, int processors, bool clusters,
+                                       const VariantCost& cost);
 
 /// The output channel, within its 32, that a row of INT8 weights is for. A lane of an m16n8 accumulator has columns 2 t
 /// and 2 t + 1 of every eight: so four of them give it the neighbouring channels 8 t to 8 t + 7.

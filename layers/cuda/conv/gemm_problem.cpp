@@ -117,29 +117,52 @@ KeptDepth blocks_with_weights(const NodeSpec& spec, const ConvShape& shape) {
                                            : kept_by<float>(weights, shape);
 }
 
+namespace {
+
+// Of "implicit_gemm", without what brings x into another form.
+Estimate variant_estimate(const NodeSpec& spec, const ConvShape& shape, const ConvVariant& variant,
+                          double copied_megabytes) {
+  const ConvTile& tile = variant.tile;
+  const int processors = processors_of(spec.gpu);
+  const std::int64_t blocks = blocks_of(shape, tile);
+  LaunchTerms terms;
+  terms.steps =
+      static_cast<double>(ceil_div(shape.most_steps(tile.columns), tile.splits)) * step_factor(shape, tile);
+  terms.rounds = static_cast<double>(ceil_div(blocks, processors));
+  terms.blocks = static_cast<double>(blocks) / processors;
+  terms.megabytes = operand_megabytes(spec);
+  terms.shared = tile.splits > 1 ? tile.splits : 0;
+  terms.copies = copied_megabytes > 0 ? 1 : 0;
+  terms.again = copied_megabytes;
+  terms.waits = variant.overlap ? 0 : 1;
+  return estimate_of(
+      fmt::format("implicit_gemm {} {}x{}{}", shape.int8 ? "i8" : "f16", tile.rows, tile.columns,
+                  shape.averaged    ? " averaged"
+                  : tile.splits > 1 ? " shared"
+                                    : ""),
+      terms);
+}
+
+}  // namespace
+
 KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape) {
   KeptDepth depth = blocks_with_weights(spec, shape);
   if (depth.all() || block_units(shape) < 8 || shape.averaged)
     return KeptDepth(shape);  // narrow images and averages have no kernel for lists
   ConvShape described = shape;
   depth.describe(described);
-  constexpr double kWorthwhile = 0.9;  // the estimate is no better than that
-  return kept_cost(described, spec.gpu) < kWorthwhile ? depth : KeptDepth(shape);
+  // Of the tile that has kernels for both.
+  constexpr ConvTile kTile{64, 64, 1};
+  const auto steps = [&](const ConvShape& s) {
+    return static_cast<double>(s.most_steps(kTile.columns)) * step_factor(s, kTile);
+  };
+  constexpr double kDoubt = 0.9;  // lists are read, too
+  return steps(described) < kDoubt * steps(shape) ? depth : KeptDepth(shape);
 }
 
 double kept_share(const NodeSpec& spec, const ConvShape& shape) {
-  const int columns = named_variant(conv_gemm_variants(shape, spec.gpu), spec.variant).tile.columns;
+  const int columns = named_variant(conv_gemm_variants(spec, shape), spec.variant).tile.columns;
   return kept_depth(spec, shape).share(columns);
-}
-
-double kept_cost(const ConvShape& shape, int gpu) {
-  const Processors p = gpu_of(gpu);
-  return kept_cost(shape, p.count, p.clusters);
-}
-
-bool average_pays(const ConvShape& shape, int gpu) {
-  const Processors p = gpu_of(gpu);
-  return average_pays(shape, p.count, p.clusters);
 }
 
 DepthOnGpu::DepthOnGpu(const ConvShape& shape, const KeptDepth& depth, int columns) {
@@ -168,9 +191,13 @@ void DepthOnGpu::set(ConvGemmArgs& args) const {
   args.tile_steps = steps_.as<const int>();
 }
 
-std::vector<ConvVariant> conv_gemm_variants(const ConvShape& shape, int gpu) {
-  const auto [processors, clusters] = gpu_of(gpu);
-  if (shape.in_c != 4) return conv_variants(shape, processors, clusters);
+std::vector<ConvVariant> conv_gemm_variants(const NodeSpec& spec, const ConvShape& shape) {
+  const auto [processors, clusters] = gpu_of(spec.gpu);
+  if (shape.in_c != 4) {
+    return conv_variants(shape, processors, clusters, [&](const ConvVariant& variant) {
+      return variant_estimate(spec, shape, variant, 0).time;
+    });
+  }
   const ConvTile narrow{128, 64, 1};  // the one tile that reads narrow pixels
   return {{narrow, clusters && pays_to_overlap(shape, narrow, processors)}};
 }
@@ -184,41 +211,21 @@ ConvVariant named_variant(const std::vector<ConvVariant>& variants, std::string_
 }
 
 ConvVariant chosen_variant(const NodeSpec& spec, const ConvShape& shape) {
-  const std::vector<ConvVariant> variants = conv_gemm_variants(shape, spec.gpu);
+  const std::vector<ConvVariant> variants = conv_gemm_variants(spec, shape);
   const bool known =
       std::ranges::any_of(variants, [&](const ConvVariant& v) { return v.name() == spec.variant; });
   return named_variant(variants, shape.averaged && !known ? std::string_view() : spec.variant);
 }
 
 Estimate conv_gemm_estimate(const NodeSpec& spec, const ConvShape& shape, bool copies) {
-  const ConvVariant variant = chosen_variant(spec, shape);
-  const ConvTile& tile = variant.tile;
-  const int processors = processors_of(spec.gpu);
-  const auto steps = [&](std::int64_t all) {
-    return static_cast<double>(ceil_div(all, tile.splits)) * step_factor(shape, tile);
-  };
-  const std::int64_t blocks =
-      ceil_div(shape.rows(), used_rows(shape, tile)) * ceil_div(shape.out_c, tile.columns) * tile.splits;
-  LaunchTerms terms;
-  terms.steps = steps(shape.most_steps(tile.columns));
-  terms.rounds = static_cast<double>(ceil_div(blocks, processors));
-  terms.blocks = static_cast<double>(blocks) / processors;
-  terms.megabytes = operand_megabytes(spec);
-  terms.shared = tile.splits > 1 ? tile.splits : 0;
-  terms.copies = copies ? 1 : 0;
-  if (copies) terms.again = 2e-6 * static_cast<double>(spec.inputs[0]->bytes());
-  terms.waits = variant.overlap ? 0 : 1;
-  return estimate_of(
-      fmt::format("implicit_gemm {} {}x{}{}", shape.int8 ? "i8" : "f16", tile.rows, tile.columns,
-                  shape.averaged    ? " averaged"
-                  : tile.splits > 1 ? " shared"
-                                    : ""),
-      terms);
+  const double copied = copies ? 2e-6 * static_cast<double>(spec.inputs[0]->bytes()) : 0;
+  return variant_estimate(spec, shape, chosen_variant(spec, shape), copied);
 }
 
 std::vector<std::string> names_of(const std::vector<ConvVariant>& variants) {
+  constexpr std::size_t kMaxTimed = 5;
   std::vector<std::string> names;
-  for (const ConvVariant& variant : variants) names.push_back(variant.name());
+  for (std::size_t i = 0; i < variants.size() && i < kMaxTimed; ++i) names.push_back(variants[i].name());
   return names;
 }
 
@@ -263,10 +270,6 @@ ConvShape qconv_gemm_shape(const NodeSpec& spec) {
   shape.averaged = averages(spec);
   kept_depth(spec, shape).describe(shape);
   return shape;
-}
-
-double qconv_kept_cost(const NodeSpec& spec) {
-  return refuse_qconv_gemm(spec) ? 1 : kept_cost(qconv_gemm_shape(spec), spec.gpu);
 }
 
 QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shape, const KeptDepth& depth,
@@ -399,8 +402,8 @@ bool averages(const NodeSpec& spec) {
 // Narrow images and lists of blocks have no such kernel.
 bool fuses_average(const NodeSpec& spec, const ConvShape& shape) {
   constexpr int kNarrow = 4;
-  return !averages(spec) && shape.in_c != kNarrow && kept_depth(spec, shape).all() &&
-         average_pays(shape, spec.gpu);
+  return !averages(spec) && shape.in_c != kNarrow && shape.positions() <= kConvTiles[0].rows &&
+         kept_depth(spec, shape).all();
 }
 
 bool quantizes_average(const NodeSpec& spec, const NodeSpec& next) {

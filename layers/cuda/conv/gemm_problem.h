@@ -48,10 +48,6 @@ KeptDepth blocks_with_weights(const NodeSpec& spec, const ConvShape& shape);
 KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape);
 /// Kernel::kept_share() of the kernel that would be made.
 double kept_share(const NodeSpec& spec, const ConvShape& shape);
-/// kept_cost() on a GPU.
-double kept_cost(const ConvShape& shape, int gpu);
-/// average_pays() on a GPU.
-bool average_pays(const ConvShape& shape, int gpu);
 
 /// The blocks of every column tile on the GPU; nothing where all are kept: finding those without a list is faster in
 /// short kernels (ResNet-50 at batch 1 took 6 % longer with lists of all blocks).
@@ -69,8 +65,8 @@ class DepthOnGpu {
   int tile_blocks_ = 0;
 };
 
-/// conv_variants() on the spec's GPU.
-std::vector<ConvVariant> conv_gemm_variants(const ConvShape& shape, int gpu);
+/// conv_variants() on the spec's GPU, by their estimates.
+std::vector<ConvVariant> conv_gemm_variants(const NodeSpec& spec, const ConvShape& shape);
 
 /// The estimate of "implicit_gemm" in the spec's variant, or the one that it chooses. copies: x is brought into another
 /// form first.
@@ -80,6 +76,7 @@ Estimate conv_gemm_estimate(const NodeSpec& spec, const ConvShape& shape, bool c
 ConvVariant named_variant(const std::vector<ConvVariant>& variants, std::string_view name);
 /// The same of conv_gemm_variants(). What was timed without its average may have no kernel with it: then the first.
 ConvVariant chosen_variant(const NodeSpec& spec, const ConvShape& shape);
+/// Of those that are worth timing, at most five.
 std::vector<std::string> names_of(const std::vector<ConvVariant>& variants);
 
 // What the INT8 candidates share on the host.
@@ -147,8 +144,6 @@ Refusal refuse_grouped_qconv_gemm(const NodeSpec& spec);
 
 /// The convolution as "implicit_gemm" computes it: channels padded to the 16 that are copied at once.
 ConvShape qconv_gemm_shape(const NodeSpec& spec);
-/// What "implicit_gemm" takes, of what it would take if no weight were zero: others multiply zeros. 1 where it refuses.
-double qconv_kept_cost(const NodeSpec& spec);
 
 /// Weights, bias and multipliers on the GPU, in the order of packed_channel, and the follower's table.
 class QConvGemmOperands {

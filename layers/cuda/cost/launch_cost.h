@@ -1,15 +1,17 @@
 // How long a launch is expected to take: what it does, times constants of its kernel on a card.
 //
-// The constants are fitted to recorded layers (tests/gpu/fit_costs.py); cards without constants of their own take those
-// of an H100, with their own number of multiprocessors in the terms.
+// The constants are fitted to recorded layers (tests/cuda/cost/fit_costs.py); cards without constants of their own take
+// those of an H100, with their own number of multiprocessors in the terms.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/plan/registry.h"
 #include "layers/ops/window.h"
@@ -42,6 +44,13 @@ struct KernelConstants {
 
 /// Infinite where there are no constants of that name.
 Estimate estimate_of(std::string kernel, const LaunchTerms& terms);
+
+/// The variants of a kernel, the one with the least estimate first; equal ones stay in their order.
+template <typename Variant, typename EstimateOf>
+std::vector<Variant> least_first(std::vector<Variant> variants, const EstimateOf& estimate) {
+  std::ranges::stable_sort(variants, {}, [&](const Variant& variant) { return estimate(variant).time; });
+  return variants;
+}
 
 /// The terms of a kernel without matrix units, each thread of which computes outputs: megabytes and products, steps:
 /// taps.

@@ -124,10 +124,11 @@ class ImageTable final : public Kernel {
 }  // namespace
 
 void register_cuda_normalize_image(Registry& registry) {
-  registry.add(NormalizeImage::kType, DeviceKind::cuda,
-               {"table", refuse_normalize_image, [](const NodeSpec& spec) {
-                  return std::unique_ptr<Kernel>(std::make_unique<ImageTable>(spec));
-                }});
+  Candidate table{"table", refuse_normalize_image, [](const NodeSpec& spec) {
+                    return std::unique_ptr<Kernel>(std::make_unique<ImageTable>(spec));
+                  }};
+  table.estimate = cuda::streaming(refuse_normalize_image);
+  registry.add(NormalizeImage::kType, DeviceKind::cuda, std::move(table));
 }
 
 }  // namespace pipit::internal

@@ -156,9 +156,12 @@ std::unique_ptr<Kernel> make_int8_average(const NodeSpec& spec) {
 }  // namespace cuda
 
 void register_cuda_small_windows(Registry& registry) {
-  registry.add(Pool::kType, DeviceKind::cuda, {"small_windows", cuda::refuse_pool, cuda::make_pool});
-  registry.add(QAveragePool::kType, DeviceKind::cuda,
-               {"small_windows", cuda::refuse_int8_average, cuda::make_int8_average});
+  Candidate pool{"small_windows", cuda::refuse_pool, cuda::make_pool};
+  pool.estimate = cuda::streaming(cuda::refuse_pool);
+  registry.add(Pool::kType, DeviceKind::cuda, std::move(pool));
+  Candidate average{"small_windows", cuda::refuse_int8_average, cuda::make_int8_average};
+  average.estimate = cuda::streaming(cuda::refuse_int8_average);
+  registry.add(QAveragePool::kType, DeviceKind::cuda, std::move(average));
 }
 
 }  // namespace pipit::internal

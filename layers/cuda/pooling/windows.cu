@@ -656,10 +656,11 @@ Refusal refuse_max(const NodeSpec& spec) {
 
 void register_cuda_qpool(Registry& registry) {
   add_kernel<Pool>(registry, "integer_windows", refuse_max, run_max);
-  registry.add(QAveragePool::kType, DeviceKind::cuda,
-               {"global_average", refuse_global, [](const NodeSpec& spec) {
-                  return std::unique_ptr<Kernel>(std::make_unique<GlobalAverageKernel>(spec));
-                }});
+  Candidate average{"global_average", refuse_global, [](const NodeSpec& spec) {
+                      return std::unique_ptr<Kernel>(std::make_unique<GlobalAverageKernel>(spec));
+                    }};
+  average.estimate = streaming(refuse_global);
+  registry.add(QAveragePool::kType, DeviceKind::cuda, std::move(average));
   add_kernel<QAveragePool>(registry, "windows", refuse_average, run_average);
 }
 

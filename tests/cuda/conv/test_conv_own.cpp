@@ -40,13 +40,7 @@ TEST(ConvImplicitGemm, OddChannelsAndRowMajorInputsAreCopiedFirst) {
 
 TEST(ConvImplicitGemm, ChosenTilesAndSplits) {
   PIPIT_NEEDS_GPU();
-  int processors = 0;
-  int capability = 0;
-  PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
-  PIPIT_CUDA(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, 0));
   std::mt19937 random(gpu_seed() + 2);
-  std::set<std::pair<int, int>> tiles;
-  std::set<int> splits;
   struct Size {
     std::int64_t batch, channels, size, outputs, kernel;
   };
@@ -60,23 +54,8 @@ TEST(ConvImplicitGemm, ChosenTilesAndSplits) {
         geometry(size.batch, size.channels, size.size, size.outputs, size.kernel, 1, size.kernel / 2);
     g.residual = size.outputs % 16 == 8;
     g.activation = Clamp::relu();
-    cuda::ConvShape s;
-    s.batch = static_cast<int>(size.batch), s.in_c = static_cast<int>(size.channels);
-    s.out_c = static_cast<int>(size.outputs);
-    s.kernel_h = s.kernel_w = static_cast<int>(size.kernel);
-    s.out_h = s.out_w = static_cast<int>(size.size);
-    const cuda::ConvTile tile = cuda::choose_tile(s, processors, capability >= 9);
-    tiles.insert({tile.rows, tile.columns});
-    splits.insert(tile.splits);
     expect_conv("implicit_gemm", g, Precision::fp16, random);
     if (HasFailure()) return;
-  }
-  for (const auto& [rows, columns] : tiles) std::cout << rows << "x" << columns << " ";
-  for (const int s : splits) std::cout << "splits " << s << " ";
-  std::cout << std::endl;
-  EXPECT_GE(tiles.size(), 2U) << "the shapes no longer reach different tiles";
-  if (capability >= 9) {
-    EXPECT_GE(splits.size(), 2U) << "no shape splits its depth";
   }
 }
 

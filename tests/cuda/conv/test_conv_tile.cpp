@@ -285,53 +285,26 @@ TEST(ImageScale, QuotientsRoundToTheIntegersOfDivisions) {
   EXPECT_FALSE(ImageScale::takes(0x1p-61F) || ImageScale::takes(0x1p61F) || ImageScale::takes(NAN));
 }
 
-TEST(ConvTile, ChoiceFitsTheGpu) {
-  std::mt19937 random(test::gpu_seed() + 3);
-  for (int round = 0; round < 200; ++round) {
-    const ConvShape s = random_shape(random);
-    const ConvTile plain = choose_tile(s, 132, false);
-    EXPECT_EQ(plain.splits, 1);
-    const ConvTile tile = choose_tile(s, 132, true);
-    EXPECT_LE(tile.splits, kMaxSplits);
-    EXPECT_LE(tile.splits, ceil_div(s.depth(), kTileDepth)) << "a block without a step";
-    bool compiled = false;
-    for (const ConvTile& t : kConvTiles) compiled |= t.rows == tile.rows && t.columns == tile.columns;
-    EXPECT_TRUE(compiled);
-  }
-  ConvShape big;
-  big.batch = 32, big.in_h = big.in_w = big.out_h = big.out_w = 56, big.in_c = 256, big.out_c = 256;
-  big.kernel_h = big.kernel_w = 3, big.pad_h = big.pad_w = 1;
-  EXPECT_EQ(choose_tile(big, 132, true), (ConvTile{128, 128, 1}));
-  ConvShape small = big;
-  small.batch = 1, small.in_h = small.in_w = small.out_h = small.out_w = 7, small.in_c = 512,
-  small.out_c = 512;
-  EXPECT_GT(choose_tile(small, 132, true).splits, 1);
+// Of tiles in their order, or the reverse.
+double first_tiles(const ConvVariant& /*variant*/) {
+  return 0;
+}
+double small_tiles(const ConvVariant& variant) {
+  return variant.tile.rows * variant.tile.columns + variant.tile.splits;
 }
 
-// INT8 at batch 1: blocks of a step or two may be many, as in networks on an H100; longer ones delay the next layer.
-TEST(ConvTile, ShallowBytesTakeNarrowTiles) {
-  const auto tile = [](int channels, int size, int outputs, int kernel) {
-    ConvShape s;
-    s.int8 = true;
-    s.batch = 1, s.in_h = s.in_w = s.out_h = s.out_w = size, s.in_c = channels / 2, s.out_c = outputs;
-    s.kernel_h = s.kernel_w = kernel, s.pad_h = s.pad_w = kernel / 2;
-    return choose_tile(s, 132, true);
-  };
-  EXPECT_EQ(tile(64, 14, 384, 1), (ConvTile{64, 32, 1}));
-  EXPECT_EQ(tile(192, 7, 1152, 1), (ConvTile{64, 32, 1}));
-  EXPECT_EQ(tile(512, 7, 2048, 1), (ConvTile{64, 64, 1}));
-  EXPECT_EQ(tile(64, 56, 64, 3), (ConvTile{64, 64, 1}));
-}
-
-TEST(ConvTile, VariantsStartWithTheChoice) {
+TEST(ConvTile, VariantsAreThoseThatCostLeast) {
   std::mt19937 random(test::gpu_seed() + 4);
   for (int round = 0; round < 200; ++round) {
     const ConvShape s = random_shape(random);
     for (const bool clusters : {false, true}) {
-      const std::vector<ConvVariant> variants = conv_variants(s, 132, clusters);
+      const std::vector<ConvVariant> variants = conv_variants(s, 132, clusters, first_tiles);
       ASSERT_FALSE(variants.empty());
-      EXPECT_LE(variants.size(), 5U);
-      EXPECT_EQ(variants[0].tile, choose_tile(s, 132, clusters));
+      for (const ConvVariant& small : conv_variants(s, 132, clusters, small_tiles))
+        EXPECT_TRUE(has_kernel(s, small.tile));
+      const auto sorted = conv_variants(s, 132, clusters, small_tiles);
+      EXPECT_TRUE(std::ranges::is_sorted(sorted, {}, small_tiles));
+      EXPECT_LE(small_tiles(sorted[0]), small_tiles(variants[0]));
       std::set<std::string> names;
       for (const ConvVariant& v : variants) {
         EXPECT_TRUE(names.insert(v.name()).second) << v.name();
@@ -351,9 +324,8 @@ TEST(ConvTile, TilesOfAveragesHaveWholeImages) {
     ConvShape s = random_shape(random);
     s.out_h = 1, s.out_w = positions, s.averaged = true;
     for (const bool clusters : {false, true}) {
-      const std::vector<ConvVariant> variants = conv_variants(s, 132, clusters);
+      const std::vector<ConvVariant> variants = conv_variants(s, 132, clusters, first_tiles);
       ASSERT_FALSE(variants.empty());
-      EXPECT_EQ(variants[0].tile, choose_tile(s, 132, clusters));
       for (const auto& [tile, overlap] : variants) {
         EXPECT_GE(images_of(s, tile), 1);
         EXPECT_EQ(used_rows(s, tile) % positions, 0);
@@ -363,25 +335,6 @@ TEST(ConvTile, TilesOfAveragesHaveWholeImages) {
       }
     }
   }
-}
-
-TEST(ConvTile, AveragesPayUnlessTilesStayEmpty) {
-  const auto pays = [](int batch, int channels, int outputs, int kernel, int size, bool int8) {
-    ConvShape s;
-    s.batch = batch, s.in_h = s.in_w = s.out_h = s.out_w = size, s.in_c = channels / (int8 ? 2 : 1);
-    s.out_c = outputs, s.kernel_h = s.kernel_w = kernel, s.pad_h = s.pad_w = kernel / 2;
-    s.int8 = s.real_output = int8;
-    return average_pays(s, 132, true);
-  };
-  for (const bool int8 : {false, true}) {
-    for (const int batch : {1, 8, 32, 128}) {
-      EXPECT_TRUE(pays(batch, 512, 2048, 1, 7, int8)) << batch;
-      EXPECT_TRUE(pays(batch, 320, 1280, 1, 7, int8)) << batch;
-    }
-    EXPECT_TRUE(pays(1, 512, 512, 3, 7, int8));
-    EXPECT_FALSE(pays(1, 512, 2048, 1, 12, int8)) << "no tile holds an image";
-  }
-  EXPECT_FALSE(pays(128, 512, 512, 3, 9, false)) << "81 of 128 rows, deep";
 }
 
 }  // namespace

@@ -4,10 +4,15 @@
     fit_costs.py PRINT_ESTIMATES [RECORDED.json.xz] [--out FILE.cpp]
 
 PRINT_ESTIMATES is the test program of that name, from a build without CUDA. A kernel's time is a sum of its factors
-(layers/cuda/cost/launch_cost.h) with constants of at least 0. They minimize the squares of log(estimated / recorded), by
-a damped Gauss-Newton method on the constants' logarithms. Then they are scaled so that the mean of recorded / estimated is
-1, and by half of the relative error more: the least of several estimates is most likely one that is too low, the more so
-the less they are worth. Kernels of which few layers were recorded have the constants of one like them, scaled.
+(layers/cuda/cost/launch_cost.h) with constants of at least 0.
+
+First each kernel by itself: its constants minimize the squares of log(estimated / recorded), by a damped Gauss-Newton
+method on the constants' logarithms, and are scaled so that the mean of recorded / estimated is 1. Kernels of which few
+layers were recorded have the constants of one like them, scaled. Then those of all kernels of single layers together:
+what counts is that the least estimate of a layer's variants is that of one that takes little longer than the fastest.
+So they go down the gradient of two sums: of the networks' losses, where each variant is chosen with a probability that
+falls with its estimate, and of the squares of each kernel's errors. Chains of layers have few records, and six
+constants: start, steps, rounds and blocks times steps, megabytes, megabytes read again.
 """
 
 from __future__ import annotations
@@ -28,6 +33,10 @@ IN_NETWORKS = 3  # what a time in networks counts for, in times alone: beside ot
 # 24 groups of 96 to 1008 channels before. Kernels that stream their operands were recorded in
 # networks, and of Gemm 36 layers.
 MEGABYTES = 6
+OF_CHAINS = [0, 1, 3, 5, MEGABYTES, 9]
+ROUNDS_OF_TRAINING, LOSS, ERROR = 600, 800.0, 1.5
+HOT, COLD, RATE = 0.2, 0.03, 0.05
+SLOW_TO_MAKE = 1.1  # engine/plan/candidate_order.cpp
 ASSUMED = {"streaming": {0: 1.8, MEGABYTES: 0.4}, "skinny_gemm": {0: 1.2, MEGABYTES: 0.12, 11: 600}, "cublaslt": {0: 3.0, MEGABYTES: 0.35}}
 LIKE = {"cudnn f16 groups": ("cudnn f16 groups of 4 to 32", 5), "cudnn f32 groups": ("cudnn f32 groups of 4 to 32", 5),
         "im2col_gemm f16 groups": ("im2col_gemm f16 groups of 4 to 32", 1), "im2col_gemm f32 groups": ("im2col_gemm f32 groups of 4 to 32", 1)}
@@ -36,9 +45,7 @@ BOUNDED = 20
 
 
 def scaled(constants: np.ndarray, factors: np.ndarray, times: np.ndarray) -> np.ndarray:
-    constants = constants * np.mean(times / (factors @ constants))
-    error = math.sqrt(np.mean(np.log(factors @ constants / times) ** 2))
-    return constants * math.exp(0.5 * error)
+    return constants * np.mean(times / (factors @ constants))
 
 
 def fit(factors: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -93,6 +100,107 @@ def rows_of(estimated: list, times: list[dict[str, float]]) -> dict[str, list]:
     return rows
 
 
+class Choices:
+    """What the layers are chosen from: variants with their factors and times, as arrays."""
+
+    def __init__(self, kernels: list[str], estimated: list, times: list[dict[str, float]]):
+        index = {kernel: i for i, kernel in enumerate(kernels)}
+        found = []
+        for layer, (candidates, recorded_times) in enumerate(zip(estimated, times)):
+            for candidate, variants in candidates:
+                of = [(variant, index[kernel], factors, recorded.time_of(recorded_times, candidate, variant))
+                      for variant, kernel, _, factors in variants[1:] or variants if kernel in index]
+                slowest = max((us for *_, us in of if us), default=None)
+                if slowest is None:
+                    continue
+                made = SLOW_TO_MAKE if candidate == "cudnn" and recorded.is_int8(candidates) else 1.0
+                # What was not timed was not worth it.
+                found += [(layer, kernel, factors, us or slowest, us is not None, made) for _, kernel, factors, us in of]
+        layer, kernel, factors, us, timed, made = zip(*found)
+        self.layer, self.kernel, self.factors = np.array(layer), np.array(kernel), np.array(factors, float)
+        self.us, self.timed, self.made = np.array(us), np.array(timed), np.log(made)
+        self.fastest = np.full(len(times), np.inf)
+        np.minimum.at(self.fastest, self.layer[self.timed], self.us[self.timed])
+
+    def shares(self, networks: dict, positions: dict[int, int]) -> np.ndarray:
+        """Of every layer in the time of a network, in the mean of the networks of a precision and batch."""
+        shares = np.zeros(len(self.fastest))
+        groups = collections.defaultdict(list)
+        for name, network in networks.items():
+            groups[tuple(name.split()[1:])].append(network)
+        for group in groups.values():
+            for network in group:
+                layers = [(positions[int(i)], n) for i, n in network["layers"].items()
+                          if int(i) in positions and np.isfinite(self.fastest[positions[int(i)]])]
+                total = sum(self.fastest[at] * n for at, n in layers)
+                for at, n in layers:
+                    shares[at] += self.fastest[at] * n / total / len(group)
+        return shares
+
+
+def train(constants: np.ndarray, own: np.ndarray, choices: Choices, shares: np.ndarray, others: tuple) -> np.ndarray:
+    """own: kernels with constants of their own; others have one factor each. others: (kernels, factors, microseconds)
+    in networks, which count as errors only."""
+    live = constants > 0
+    u = np.where(live, np.log(np.maximum(constants, 1e-12)), -40.0)
+    first, second = np.zeros_like(u), np.zeros_like(u)
+    kernels, factors, times = others
+    counts = np.bincount(choices.kernel[choices.timed], minlength=len(u)) + IN_NETWORKS * np.bincount(kernels, minlength=len(u))
+    weight = ERROR / np.sqrt(np.maximum(counts, 1))
+    slower = choices.us / choices.fastest[choices.layer]
+    for step in range(ROUNDS_OF_TRAINING):
+        part = step / ROUNDS_OF_TRAINING
+        heat = HOT * (COLD / HOT) ** part
+        w = np.where(live, np.exp(u), 0.0)
+        terms = choices.factors * w[choices.kernel]
+        estimated = terms.sum(1)
+        log = np.log(estimated)
+        z = -(log + choices.made) / heat
+        most = np.full(len(shares), -np.inf)
+        np.maximum.at(most, choices.layer, z)
+        p = np.exp(z - most[choices.layer])
+        total = np.zeros(len(shares))
+        np.add.at(total, choices.layer, p)
+        p /= total[choices.layer]
+        mean = np.zeros(len(shares))
+        np.add.at(mean, choices.layer, p * slower)
+        gradient = LOSS * shares[choices.layer] * p * (mean[choices.layer] - slower) / heat
+        gradient = gradient + np.where(choices.timed, 2 * (log - np.log(choices.us)) * weight[choices.kernel], 0)
+        g = np.zeros_like(u)
+        np.add.at(g, choices.kernel, gradient[:, None] * terms / estimated[:, None])
+        terms = factors * w[kernels]
+        estimated = terms.sum(1)
+        gradient = 2 * IN_NETWORKS * np.log(estimated / times) * weight[kernels]
+        np.add.at(g, kernels, gradient[:, None] * terms / estimated[:, None])
+        g[~own] = g[~own].sum(1, keepdims=True) / np.maximum(live[~own].sum(1, keepdims=True), 1)
+        first, second = 0.9 * first + 0.1 * g, 0.99 * second + 0.01 * g * g
+        moved = first / (1 - 0.9 ** (step + 1)) / (np.sqrt(second / (1 - 0.99 ** (step + 1))) + 1e-3)
+        u -= np.where(live, RATE * (1 - 0.9 * part) * moved, 0)
+    w = np.where(live, np.exp(u), 0.0)
+    w[w < 1e-6] = 0
+    return w
+
+
+def fit_chains(program: str, chains: list, constants: dict[str, np.ndarray]) -> None:
+    rows = collections.defaultdict(list)
+    estimated = recorded.chain_estimates(program, [chain[:3] for chain in chains])
+    for (name, _, _, us), (together, _) in zip(chains, estimated):
+        if together is None:
+            sys.exit(f"fit_costs.py: {name} takes a chain no longer that was recorded")
+        rows[together[1]].append((together[3], us))
+    for kernel, of in sorted(rows.items()):
+        factors, times = (np.array(column, float) for column in zip(*of))
+        kept = np.zeros_like(factors)
+        kept[:, OF_CHAINS] = factors[:, OF_CHAINS]
+        constants[kernel] = fit(kept, times)
+        report(kernel, kept, times, constants[kernel])
+
+
+def report(kernel: str, factors: np.ndarray, times: np.ndarray, constants: np.ndarray) -> None:
+    error = np.log(factors @ constants / times)
+    print(f"{kernel:36} {len(times):5} records, error {math.sqrt(np.mean(error ** 2)):.1%}", file=sys.stderr)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("print_estimates")
@@ -100,20 +208,34 @@ def main() -> int:
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("layers/cuda/cost/h100.cpp"))
     a = parser.parse_args()
     document = recorded.load(a.recorded)
-    layers = [(key, times) for key, times in document["layers"] if recorded.described(key)]
-    rows = rows_of(recorded.estimates(a.print_estimates, [key for key, _ in layers]), [times for _, times in layers])
-    constants = {}
+    layers = [(key, times) for key, times in recorded.as_in_networks(document) if recorded.described(key)]
+    estimated = recorded.estimates(a.print_estimates, [key for key, _ in layers])
+    times = [times for _, times in layers]
+    rows = rows_of(estimated, times)
+    constants, own = {}, []
     for kernel, kernel_rows in sorted(rows.items()):  # so that "stem f16 4x8" comes before "stem f16 4x8 f32"
-        factors, times = (np.array(column, float) for column in zip(*kernel_rows))
+        factors, of = (np.array(column, float) for column in zip(*kernel_rows))
         like = constants.get(kernel.rpartition(" ")[0])
-        if len(times) >= (FEW if like is not None else TOO_FEW):
-            constants[kernel] = fit(factors, times)
+        if len(of) >= (FEW if like is not None else TOO_FEW):
+            constants[kernel] = fit(factors, of)
+            own.append(kernel)
         elif like is not None:
-            constants[kernel] = scaled(like, factors, times)
+            constants[kernel] = scaled(like, factors, of)
         else:
-            sys.exit(f"fit_costs.py: {len(times)} layers of {kernel} are too few, and no kernel is like it")
-        error = np.log(factors @ constants[kernel] / times)
-        print(f"{kernel:36} {len(times):5} layers, error {math.sqrt(np.mean(error ** 2)):.1%}", file=sys.stderr)
+            sys.exit(f"fit_costs.py: {len(of)} layers of {kernel} are too few, and no kernel is like it")
+    names = list(constants)
+    choices = Choices(names, estimated, times)
+    indices = [i for i, (key, _) in enumerate(document["layers"]) if recorded.described(key)]
+    shares = choices.shares(document["networks"], {i: at for at, i in enumerate(indices)})
+    in_networks = [(names.index(variants[0][1]), variants[0][3], us) for candidates, of in zip(estimated, times)
+                   for candidate, variants in candidates
+                   if (us := recorded.time_in_networks(of, candidate)) is not None and variants[0][1] in constants]
+    kernels, factors, of = zip(*in_networks)
+    trained = train(np.array([constants[name] for name in names]), np.isin(names, own), choices, shares,
+                    (np.array(kernels), np.array(factors, float), np.array(of)))
+    for name, values in zip(names, trained):
+        constants[name] = values
+        report(name, *(np.array(column, float) for column in zip(*rows[name])), values)
     for kernel, (other, ratio) in LIKE.items():
         constants.setdefault(kernel, constants[other] * ratio)
     for kernel in [name for name in constants if name.startswith(("cudnn f16", "cudnn f32"))]:
@@ -121,11 +243,12 @@ def main() -> int:
             constants.setdefault(f"{kernel} bounded", constants[kernel] * BOUNDED)
     for kernel, values in ASSUMED.items():
         constants[kernel] = np.array([values.get(i, 0) for i in range(FACTORS)])
+    fit_chains(a.print_estimates, document["chains"], constants)
     lines = [f"    {{\"{kernel}\",\n     {{{', '.join(f'{v:.3g}' for v in values)}}}}},"
              for kernel, values in sorted(constants.items())]
     a.out.write_text(f"""// Made by tests/cuda/cost/fit_costs.py from layers that were timed on {document['date']}
 // ({document['machine']}). Do not edit.
-#include "layers/cuda/cost/card_constants.h"
+#include "layers/cuda/cost/launch_cost.h"
 
 namespace pipit::internal::cuda {{
 

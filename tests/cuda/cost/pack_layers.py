@@ -5,7 +5,7 @@
 
 Of a layer that several files hold, the least time of each kernel is kept, with three digits. A step of a network that
 computes one convolution, or one with the global average after it, gives its kernel's time in networks: the median over
-all layers of that shape. Networks whose layers are not named in the file are left out, and counted on stderr.
+all layers of that shape. Chains of layers are kept from the file as it is: a recording does not name their layers. Networks whose layers are not named in the file are left out, and counted on stderr.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def main() -> int:
     machine = next((row["machine"] for document in documents for row in document["networks"] if "machine" in row), "unknown")
     packed = {"machine": machine, "date": max(document["date"] for document in documents),
               "made_by": "tests/gpu/record_layers.py, tests/cuda/cost/pack_layers.py",
-              "layers": [[key, layers[key]] for key in keys], "networks": networks}
+              "layers": [[key, layers[key]] for key in keys], "networks": networks, "chains": recorded.load()["chains"]}
     data = lzma.compress(json.dumps(packed, separators=(",", ":")).encode(), preset=9 | lzma.PRESET_EXTREME)
     a.out.write_bytes(data)
     print(f"{a.out}: {len(keys)} layers, {len(networks)} networks; {nameless} without their layers; {len(data) / 1e3:.0f} kB",

@@ -1,5 +1,6 @@
 // The families whose candidates are registered beside their kernels, which only nvcc compiles: in their place one that
-// takes every node.
+// takes every node, and as long as one that reads and writes its operands once.
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/families.h"
 
 namespace pipit::internal {
@@ -13,9 +14,10 @@ class NothingRuns final : public Kernel {
 
 void take(Registry& registry, std::initializer_list<const char*> layer_types) {
   for (const char* type : layer_types) {
-    registry.add(type, DeviceKind::cuda,
-                 {"made_up", [](const NodeSpec&) -> Refusal { return std::nullopt; },
-                  [](const NodeSpec&) { return std::make_unique<NothingRuns>(); }});
+    const auto refuse = [](const NodeSpec&) -> Refusal { return std::nullopt; };
+    Candidate candidate{"made_up", refuse, [](const NodeSpec&) { return std::make_unique<NothingRuns>(); }};
+    candidate.estimate = cuda::streaming(refuse);
+    registry.add(type, DeviceKind::cuda, std::move(candidate));
   }
 }
 

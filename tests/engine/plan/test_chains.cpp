@@ -134,7 +134,7 @@ class ChainTest : public test::ToyGraphTest {
     for (const Step& step : plan.steps()) {
       all.push_back({step.node});
       all.back().insert(all.back().end(), step.fused.begin(), step.fused.end());
-      EXPECT_EQ(step.is_chain, step.kernel_name == "chain");
+      EXPECT_EQ(step.is_chain, step.kernel_name != "plain");
     }
     return all;
   }
@@ -170,7 +170,7 @@ TEST_F(ChainTest, OneKernelComputesAllNodes) {
   };
   const auto built = plan({plain(), taken});
   EXPECT_THAT(nodes(*built), ElementsAre(ElementsAre(0, 1, 2, 3)));
-  EXPECT_THAT(asked_, ElementsAre(0U, 3U));
+  EXPECT_THAT(asked_, testing::Contains(3U));
   using testing::Pair;
   EXPECT_THAT(sources, ElementsAre(ElementsAre(Pair(Kind::node, 0), Pair(Kind::none, 0)),
                                    ElementsAre(Pair(Kind::node, 1), Pair(Kind::input, 0)),
@@ -190,7 +190,6 @@ TEST_F(ChainTest, TheLongestThatIsTakenAndTheRestByItself) {
   const auto built = plan({single(), chain(4)});
   // Neither of what is left is refused, so they are a chain, too.
   EXPECT_THAT(nodes(*built), ElementsAre(ElementsAre(0, 1, 2, 3, 4), ElementsAre(5, 6)));
-  EXPECT_THAT(asked_, ElementsAre(0U, 6U, 5U, 4U, 0U, 1U));
   EXPECT_THAT(made_, ElementsAre(4U, 1U));
 }
 
@@ -287,15 +286,78 @@ TEST_F(ChainTest, TheOptionsMayForbidIt) {
   EXPECT_THAT(asked_, IsEmpty());
 }
 
-TEST_F(ChainTest, WhatDoesNotPayIsLeftUnlessItIsAskedFor) {
+// Of a chain of n links times[n], of a single node time.
+Candidate estimated(Candidate candidate, std::vector<double> times) {
+  candidate.estimate = [times](const NodeSpec& spec) -> std::optional<Estimate> {
+    const std::size_t links = spec.fusion.chain.size();
+    if (links >= times.size() || times[links] == 0) return std::nullopt;
+    return Estimate{times[links], {}, {}};
+  };
+  return candidate;
+}
+
+TEST_F(ChainTest, AreMadeWhereTheyTakeLessThanTheirNodesOneByOne) {
+  const auto planned = [&](std::vector<double> times, std::vector<double> others = {}) {
+    builder_ = {};
+    builder_.mark_output(blocks(input()));
+    Candidate other = estimated(chain(), std::move(others));
+    other.name = "other";
+    return plan({estimated(single(), {1}), estimated(chain(), std::move(times)), other});
+  };
+  // Four nodes that take 1 each.
+  EXPECT_EQ(nodes(*planned({0, 2.1, 3.1, 4.1})).size(), 4U);
+  EXPECT_THAT(nodes(*planned({0, 1.9, 3.1, 4.1})), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  EXPECT_THAT(nodes(*planned({0, 1.9, 0, 3.7})), ElementsAre(ElementsAre(0, 1, 2, 3)));
+  EXPECT_THAT(nodes(*planned({0, 1.8, 0, 3.7})), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  EXPECT_THAT(nodes(*planned({0, 0, 0, 4})), ElementsAre(ElementsAre(0, 1, 2, 3))) << "fewer steps";
+  // Of two candidates the one that takes less, from the last node as well.
+  const auto two = planned({0, 1.9, 0, 3.95}, {0, 1.5, 0, 3.2});
+  ASSERT_THAT(nodes(*two), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  EXPECT_EQ(two->steps()[0].kernel_name, "other");
+  // What was compared: of each candidate the chain that is taken, or would save most.
+  const std::vector<EstimatedChain>& chains = two->steps()[0].chains;
+  ASSERT_EQ(chains.size(), 2U);
+  EXPECT_EQ(chains[0].name, "chain");
+  EXPECT_EQ(chains[0].nodes, 2U);
+  EXPECT_EQ(chains[0].time, 1.9);
+  EXPECT_EQ(chains[0].apart, 2);
+  EXPECT_EQ(chains[1].name, "other");
+  EXPECT_EQ(chains[1].nodes, 2U);
+  EXPECT_EQ(chains[1].time, 1.5);
+}
+
+TEST_F(ChainTest, WhatKernelsFuseCountsWithTheNodesOneByOne) {
+  // The kernel of the first node computes the second one, too, in half its time.
+  const auto planned = [&](double two, double one) {
+    builder_ = {};
+    const ValueId first = add("first", {input(), input("y")});
+    builder_.mark_output(add("last", {add("second", {first}, true)}, true));
+    Candidate apart = single();
+    apart.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec&) {
+      return spec.inputs.size() == 2 && spec.fusion.followers.empty();
+    };
+    apart.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+      return Estimate{spec.fusion.followers.empty() ? 1 : 1.5, {}, {}};
+    };
+    Candidate taken = chain();
+    taken.estimate = [two, one](const NodeSpec& spec) -> std::optional<Estimate> {
+      return Estimate{spec.fusion.chain.size() == 2 ? two : spec.inputs.size() == 2 ? 9 : one, {}, {}};
+    };
+    return nodes(*plan({apart, taken}));
+  };
+  EXPECT_THAT(planned(2.4, 9), ElementsAre(ElementsAre(0, 1, 2)));
+  EXPECT_THAT(planned(2.6, 9), ElementsAre(ElementsAre(0, 1), ElementsAre(2)));
+  EXPECT_THAT(planned(2.6, 1.6), ElementsAre(ElementsAre(0, 1), ElementsAre(2))) << "not 0.5 and 1";
+  EXPECT_THAT(planned(2.6, 1.4), ElementsAre(ElementsAre(0), ElementsAre(1, 2)));
+}
+
+TEST_F(ChainTest, WhatTakesLongerIsLeftUnlessItIsAskedFor) {
   const auto planned = [&](std::size_t most, const PlanOptions& options = {}) {
     builder_ = {};
     builder_.mark_output(blocks(input()));
-    Candidate slow = chain();
-    slow.fusions.chain_pays = [most](const NodeSpec&, std::span<const ChainLink> links) {
-      return links.size() <= most;
-    };
-    return nodes(*plan({single(), slow}, options));
+    std::vector<double> times(100, 1000);
+    std::fill_n(times.begin(), most + 1, 1.5);
+    return nodes(*plan({estimated(single(), {1}), estimated(chain(), times)}, options));
   };
   EXPECT_THAT(planned(1), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
   EXPECT_EQ(planned(0).size(), 4U);

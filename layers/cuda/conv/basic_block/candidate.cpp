@@ -8,6 +8,7 @@
 #include "layers/cuda/conv/basic_block/plan.h"
 #include "layers/cuda/conv/chain/conv_chain.h"
 #include "layers/cuda/conv/tensor_map.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 
@@ -99,15 +100,23 @@ bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   return Block::of(first, links).has_value();
 }
 
-/// It multiplies what pruning has made zero.
-bool chain_pays(const NodeSpec& first, std::span<const ChainLink> links) {
-  return !cuda::is_pruned(first) && !cuda::is_pruned(*links[0].node);
+std::optional<Estimate> estimate(const NodeSpec& first, std::span<const ChainLink> links) {
+  const std::optional<Block> block = Block::of(first, links);
+  if (!block) return std::nullopt;
+  const BasicBlockPlan& plan = block->plan;
+  const int processors = cuda::hopper_processors(first.gpu);
+  cuda::LaunchTerms terms;
+  terms.steps = 2.0 * cuda::kBlockTaps;
+  terms.rounds = static_cast<double>(ceil_div(plan.tiles, processors));
+  terms.blocks = static_cast<double>(plan.tiles) / processors;
+  terms.megabytes = cuda::chain_megabytes(first, links);
+  return cuda::estimate_of("basic_block" + cuda::chain_type(plan.element_bytes), terms);
 }
 
 }  // namespace
 
 void register_cuda_basic_block(Registry& registry) {
-  cuda::register_chain<BasicBlock>(registry, "basic_block", takes_chain, chain_pays);
+  cuda::register_chain<BasicBlock>(registry, "basic_block", takes_chain, estimate);
 }
 
 }  // namespace pipit::internal

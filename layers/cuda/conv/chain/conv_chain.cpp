@@ -200,12 +200,26 @@ void append_units(const NodeSpec& spec, bool stored, std::vector<std::byte>& wei
   append_unit_constants(spec, stored, constants);
 }
 
-bool is_pruned(const NodeSpec& spec) {
-  constexpr double kFewBlocks = 0.6;
-  const ConvShape shape = is_int8_conv(spec)
-                              ? qconv_gemm_shape(spec)
-                              : conv_gemm_shape(spec, conv_attributes(spec), spec.inputs[0]->shape[1]);
-  return kept_share(spec, shape) < kFewBlocks;
+double chain_megabytes(const NodeSpec& first, std::span<const ChainLink> links) {
+  double bytes = static_cast<double>((links.empty() ? first : *links.back().node).outputs[0].bytes());
+  const auto add = [&](const NodeSpec& node, std::size_t input) {
+    if (!node.has_input(input)) return;
+    const TensorDesc& x = *node.inputs[input];
+    const bool halved = node.constant(input) != nullptr && node.precision == Precision::fp16;
+    bytes += static_cast<double>(x.elements()) * (halved ? 2.0 : static_cast<double>(dtype_bytes(x.dtype)));
+  };
+  for (std::size_t i = 0; i < first.inputs.size(); ++i) add(first, i);
+  for (const ChainLink& link : links) {
+    for (std::size_t i = 0; i < link.sources.size(); ++i) {
+      const LinkSource::Kind kind = link.sources[i].kind;
+      if (kind == LinkSource::Kind::none || kind == LinkSource::Kind::outside) add(*link.node, i);
+    }
+  }
+  return 1e-6 * bytes;
+}
+
+std::string chain_type(int element_bytes) {
+  return element_bytes == 1 ? " i8" : " f16";
 }
 
 }  // namespace pipit::internal::cuda

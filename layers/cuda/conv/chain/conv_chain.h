@@ -64,16 +64,25 @@ void append_unit_constants(const NodeSpec& spec, bool stored, std::vector<std::b
 void append_units(const NodeSpec& spec, bool stored, std::vector<std::byte>& weights,
                   std::vector<std::byte>& constants);
 
+/// Megabytes that a chain reads and writes: constants, what it does not compute itself, and its output.
+double chain_megabytes(const NodeSpec& first, std::span<const ChainLink> links);
+/// " f16" or " i8": what the constants of a chain's kernel are called after its name.
+std::string chain_type(int element_bytes);
+
+/// Candidate::estimate of a chain: asked about those that it takes.
+using ChainEstimate = std::optional<Estimate> (*)(const NodeSpec&, std::span<const ChainLink>);
+
 /// A candidate of a layer whose kernel K computes chains and no single node.
 template <typename K>
 void register_chain(Registry& registry, std::string_view type, const std::string& name,
                     const std::function<bool(const NodeSpec&, std::span<const ChainLink>)>& takes,
-                    const std::function<bool(const NodeSpec&, std::span<const ChainLink>)>& pays = {},
-                    bool reads_outside = false) {
+                    ChainEstimate estimate, bool reads_outside = false) {
   Candidate candidate{name, [](const NodeSpec&) { return Refusal("runs several layers together only"); },
                       [](const NodeSpec& spec) { return std::make_unique<K>(spec); }};
   candidate.fusions.chain = takes;
-  candidate.fusions.chain_pays = pays;
+  candidate.estimate = [estimate](const NodeSpec& spec) -> std::optional<Estimate> {
+    return spec.fusion.chain.empty() ? std::nullopt : estimate(spec, spec.fusion.chain);
+  };
   candidate.fusions.chain_reads_outside = reads_outside;
   registry.add(type, DeviceKind::cuda, std::move(candidate));
 }
@@ -81,13 +90,9 @@ void register_chain(Registry& registry, std::string_view type, const std::string
 template <typename K>
 void register_chain(Registry& registry, const std::string& name,
                     const std::function<bool(const NodeSpec&, std::span<const ChainLink>)>& takes,
-                    const std::function<bool(const NodeSpec&, std::span<const ChainLink>)>& pays = {},
-                    bool reads_outside = false) {
+                    ChainEstimate estimate, bool reads_outside = false) {
   for (const std::string_view type : {Conv::kType, QConv::kType})
-    register_chain<K>(registry, type, name, takes, pays, reads_outside);
+    register_chain<K>(registry, type, name, takes, estimate, reads_outside);
 }
-
-/// Whether "implicit_gemm" would leave out much of what is multiplied.
-bool is_pruned(const NodeSpec& spec);
 
 }  // namespace pipit::internal::cuda

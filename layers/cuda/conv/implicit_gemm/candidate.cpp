@@ -55,7 +55,7 @@ std::optional<Estimate> estimate(const NodeSpec& spec) {
 }
 
 std::vector<std::string> variant_names(const NodeSpec& spec) {
-  return cuda::names_of(cuda::conv_gemm_variants(shape_of(spec), spec.gpu));
+  return cuda::names_of(cuda::conv_gemm_variants(spec, shape_of(spec)));
 }
 
 class ImplicitGemm final : public Kernel {
@@ -172,7 +172,7 @@ using cuda::ConvGemmArgs;
 using cuda::ConvShape;
 
 std::vector<std::string> variant_names_int8(const NodeSpec& spec) {
-  return cuda::names_of(cuda::conv_gemm_variants(cuda::qconv_gemm_shape(spec), spec.gpu));
+  return cuda::names_of(cuda::conv_gemm_variants(spec, cuda::qconv_gemm_shape(spec)));
 }
 
 bool copies_input_int8(const NodeSpec& spec, const ConvShape& shape) {

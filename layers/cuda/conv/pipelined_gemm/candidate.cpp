@@ -59,10 +59,27 @@ struct Way {
   std::string name() const { return fmt::format("{}{}", columns, overlap ? "+overlap" : ""); }
 };
 
-std::vector<Way> ways_of(const NodeSpec& spec) {
+Estimate way_estimate(const NodeSpec& spec, const Way& way) {
+  constexpr int kResident = 2;  // blocks of a multiprocessor
   const ConvShape shape = shape_of(spec);
-  const int best = shape.out_c > 64 ? 128 : 64;
-  return {{best, true}, {best, false}, {192 - best, true}};
+  const int processors = cuda::processors_of(spec.gpu);
+  const std::int64_t column_tiles = ceil_div(shape.out_c, way.columns),
+                     tiles = ceil_div(shape.rows(), cuda::kPipelinedRows);
+  const std::int64_t workers = std::max<std::int64_t>(1, std::int64_t{kResident} * processors / column_tiles);
+  cuda::LaunchTerms terms;
+  terms.steps = static_cast<double>(ceil_div(shape.depth() * 2, cuda::kPipelinedDepth));
+  terms.rounds = static_cast<double>(ceil_div(tiles, workers));
+  terms.blocks = static_cast<double>(tiles * column_tiles) / processors;
+  terms.megabytes = cuda::operand_megabytes(spec);
+  terms.again = 1e-6 * static_cast<double>(spec.inputs[0]->bytes()) * static_cast<double>(column_tiles - 1);
+  terms.waits = way.overlap ? 0 : 1;
+  return cuda::estimate_of(fmt::format("pipelined_gemm i8 {}", way.columns), terms);
+}
+
+std::vector<Way> ways_of(const NodeSpec& spec) {
+  const int fitting = shape_of(spec).out_c > 64 ? 128 : 64;
+  return cuda::least_first(std::vector<Way>{{fitting, true}, {fitting, false}, {192 - fitting, true}},
+                           [&](const Way& way) { return way_estimate(spec, way); });
 }
 
 std::vector<std::string> variant_names(const NodeSpec& spec) {
@@ -129,21 +146,7 @@ class PipelinedGemm final : public PackedKernel {
 };
 
 Estimate estimate(const NodeSpec& spec) {
-  constexpr int kResident = 2;  // blocks of a multiprocessor
-  const ConvShape shape = shape_of(spec);
-  const Way way = way_for(spec);
-  const int processors = processors_of(spec.gpu);
-  const std::int64_t column_tiles = ceil_div(shape.out_c, way.columns),
-                     tiles = ceil_div(shape.rows(), kPipelinedRows);
-  const std::int64_t workers = std::max<std::int64_t>(1, std::int64_t{kResident} * processors / column_tiles);
-  LaunchTerms terms;
-  terms.steps = static_cast<double>(ceil_div(shape.depth() * 2, kPipelinedDepth));
-  terms.rounds = static_cast<double>(ceil_div(tiles, workers));
-  terms.blocks = static_cast<double>(tiles * column_tiles) / processors;
-  terms.megabytes = operand_megabytes(spec);
-  terms.again = 1e-6 * static_cast<double>(spec.inputs[0]->bytes()) * static_cast<double>(column_tiles - 1);
-  terms.waits = way.overlap ? 0 : 1;
-  return estimate_of(fmt::format("pipelined_gemm i8 {}", way.columns), terms);
+  return way_estimate(spec, way_for(spec));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Candidate "pooled_stem" of Conv and QConv: a network's first convolution and the maximum after it in one launch. Of
 // NormalizeImage: the image as bytes, too.
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <variant>
 
@@ -9,6 +10,7 @@
 #include "layers/cuda/conv/chain/conv_chain.h"
 #include "layers/cuda/conv/gemm_args.h"
 #include "layers/cuda/conv/pooled_stem/plan.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/normalize_image.h"
@@ -201,11 +203,26 @@ bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   return cuda::has_hopper_kernels() && !(is_image(first) ? refuse_image(first) : refuse_convolution(first));
 }
 
+// A round is a step of the maximum: rows of the convolution, in tiles of 64 positions.
+std::optional<Estimate> estimate(const NodeSpec& first, std::span<const ChainLink> links) {
+  const std::optional<PooledStemPlan> plan = plan_of(first, links);
+  if (!plan) return std::nullopt;
+  const PooledStemShape& shape = plan->shape;
+  const int processors = cuda::hopper_processors(first.gpu);
+  const double steps = static_cast<double>(shape.images) * plan->steps;
+  cuda::LaunchTerms terms;
+  terms.steps = 2.0 * plan->step_rows * plan->mid_pitch / cuda::kUnitRows;
+  terms.rounds = std::ceil(steps / std::max(1, processors / plan->parts));
+  terms.blocks = steps * plan->parts / processors;
+  terms.megabytes = cuda::chain_megabytes(first, links);
+  return cuda::estimate_of("pooled_stem" + cuda::chain_type(shape.element_bytes), terms);
+}
+
 }  // namespace
 
 void register_cuda_pooled_stem(Registry& registry) {
   for (const std::string_view type : {NormalizeImage::kType, Conv::kType, QConv::kType})
-    cuda::register_chain<PooledStem>(registry, type, "pooled_stem", takes_chain);
+    cuda::register_chain<PooledStem>(registry, type, "pooled_stem", takes_chain, estimate);
 }
 
 }  // namespace pipit::internal

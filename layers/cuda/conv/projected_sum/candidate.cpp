@@ -11,6 +11,7 @@
 #include "layers/cuda/conv/gemm_problem.h"
 #include "layers/cuda/conv/projected_sum/plan.h"
 #include "layers/cuda/conv/tensor_map.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 
@@ -178,18 +179,24 @@ bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   return Pair::of(first, links).has_value();
 }
 
-// In fp16 one launch was faster at batch 1, 32 and 128; in INT8 at 32 and 128, not where its weights are brought for a
-// few tiles (docs/benchmarks/gpu.md).
-bool chain_pays(const NodeSpec& first, std::span<const ChainLink> links) {
-  if (!cuda::is_int8_conv(first)) return true;
+// Steps are chunks of both inputs for the outputs of a slice.
+std::optional<Estimate> estimate(const NodeSpec& first, std::span<const ChainLink> links) {
   const std::optional<Pair> pair = Pair::of(first, links);
-  return pair && pair->plan.tiles * pair->plan.slices >= cuda::hopper_processors(first.gpu);
+  if (!pair) return std::nullopt;
+  const ProjectedSumPlan& plan = pair->plan;
+  const int processors = cuda::hopper_processors(first.gpu);
+  cuda::LaunchTerms terms;
+  terms.steps = plan.stages * plan.tile_chunks();
+  terms.rounds = static_cast<double>(ceil_div(plan.tiles, plan.workers));
+  terms.blocks = static_cast<double>(plan.tiles) * plan.slices / processors;
+  terms.megabytes = cuda::chain_megabytes(first, links);
+  return cuda::estimate_of("projected_sum" + cuda::chain_type(plan.element_bytes), terms);
 }
 
 }  // namespace
 
 void register_cuda_projected_sum(Registry& registry) {
-  cuda::register_chain<ProjectedSum>(registry, "projected_sum", takes_chain, chain_pays, true);
+  cuda::register_chain<ProjectedSum>(registry, "projected_sum", takes_chain, estimate, true);
 }
 
 }  // namespace pipit::internal

@@ -9,6 +9,7 @@
 #include "layers/cuda/conv/gemm_args.h"
 #include "layers/cuda/conv/resident_block/plan.h"
 #include "layers/cuda/conv/tensor_map.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/conv.h"
@@ -127,18 +128,23 @@ bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   return Block::of(first, links).has_value();
 }
 
-/// One launch was faster than one for each at every batch (docs/benchmarks/gpu.md), but it multiplies what pruning has
-/// made zero.
-bool chain_pays(const NodeSpec& first, std::span<const ChainLink> links) {
-  const Block block = Block::of(first, links).value();
-  return std::none_of(block.chain.nodes.begin(), block.chain.nodes.end(),
-                      [](const NodeSpec* node) { return cuda::is_pruned(*node); });
+std::optional<Estimate> estimate(const NodeSpec& first, std::span<const ChainLink> links) {
+  const std::optional<Block> block = Block::of(first, links);
+  if (!block) return std::nullopt;
+  const BlockPlan& plan = block->plan;
+  const int processors = cuda::hopper_processors(first.gpu);
+  cuda::LaunchTerms terms;
+  terms.steps = plan.weight_units();
+  terms.rounds = static_cast<double>(ceil_div(plan.tiles, processors));
+  terms.blocks = static_cast<double>(plan.tiles) / processors;
+  terms.megabytes = cuda::chain_megabytes(first, links);
+  return cuda::estimate_of("resident_block" + cuda::chain_type(plan.element_bytes), terms);
 }
 
 }  // namespace
 
 void register_cuda_resident_block(Registry& registry) {
-  cuda::register_chain<ResidentBlock>(registry, "resident_block", takes_chain, chain_pays);
+  cuda::register_chain<ResidentBlock>(registry, "resident_block", takes_chain, estimate);
 }
 
 }  // namespace pipit::internal

@@ -159,24 +159,8 @@ Refusal refuse_resident_gemm(const NodeSpec& spec, const ConvShape& shape) {
   return refuse_resident(shape, blocks_with_weights(spec, shape));
 }
 
-/// The likely best first.
-std::vector<ResidentVariant> resident_variants(const NodeSpec& spec, const ConvShape& shape) {
-  std::vector<ResidentVariant> variants;
-  for (const ResidentPlan& plan : resident_plans(shape, blocks_with_weights(spec, shape))) {
-    // A group alone was never faster than two.
-    if (variants.empty() || plan.groups > 1) variants.push_back({plan, true});
-    if (variants.size() == 1) variants.push_back({plan, false});
-  }
-  return variants;
-}
-
-/// The one that the spec names, or the first. Throws Error when there is none of that name.
-ResidentVariant resident_variant(const NodeSpec& spec, const ConvShape& shape) {
-  return find_variant(resident_variants(spec, shape), spec.variant);
-}
-
-Estimate resident_estimate(const NodeSpec& spec, const ConvShape& shape) {
-  const ResidentVariant variant = resident_variant(spec, shape);
+/// What the variant is expected to take.
+Estimate variant_estimate(const NodeSpec& spec, const ConvShape& shape, const ResidentVariant& variant) {
   const int processors = processors_of(spec.gpu);
   const std::int64_t tiles = ceil_div(shape.rows(), kResidentRows),
                      column_tiles = ceil_div(shape.out_c, variant.plan.columns);
@@ -190,6 +174,27 @@ Estimate resident_estimate(const NodeSpec& spec, const ConvShape& shape) {
   terms.waits = variant.overlap ? 0 : 1;
   return estimate_of(fmt::format("resident_gemm {} {}", shape.int8 ? "i8" : "f16", variant.plan.name()),
                      terms);
+}
+
+/// The one with the least estimate first.
+std::vector<ResidentVariant> resident_variants(const NodeSpec& spec, const ConvShape& shape) {
+  std::vector<ResidentVariant> variants;
+  for (const ResidentPlan& plan : resident_plans(shape, blocks_with_weights(spec, shape))) {
+    // A group alone was never faster than two.
+    if (variants.empty() || plan.groups > 1) variants.push_back({plan, true});
+    if (variants.size() == 1) variants.push_back({plan, false});
+  }
+  return least_first(std::move(variants),
+                     [&](const ResidentVariant& variant) { return variant_estimate(spec, shape, variant); });
+}
+
+/// The one that the spec names, or the first. Throws Error when there is none of that name.
+ResidentVariant resident_variant(const NodeSpec& spec, const ConvShape& shape) {
+  return find_variant(resident_variants(spec, shape), spec.variant);
+}
+
+Estimate resident_estimate(const NodeSpec& spec, const ConvShape& shape) {
+  return variant_estimate(spec, shape, resident_variant(spec, shape));
 }
 
 template <typename Element>

@@ -7,7 +7,7 @@
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/conv/chain/conv_chain.h"
 #include "layers/cuda/conv/row_chain/plan.h"
-#include "layers/cuda/conv/spread_gemm/plan.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/conv.h"
@@ -36,20 +36,6 @@ std::optional<RowChainPlan> plan_of(const ConvChain& chain, int gpu) {
       cuda::row_chain_clusters(chain.shape.element_bytes == 1, plan->ranks, plan->shared_bytes, clusters));
   if (clusters < chain.shape.rows()) return std::nullopt;
   return std::move(*plan);
-}
-
-/// Whether one launch is faster than one for each, as measured on an H200 (docs/benchmarks/gpu.md): kernels around a
-/// chain find no room beside it, so that short ones lose, and every block has weights to read that other rows' blocks
-/// read, too. Where all positions are one tile of "spread_gemm", launches of that are faster. What leaves most of the
-/// GPU idle was not measured.
-bool pays(const ConvChain& chain, const RowChainPlan& plan, int gpu) {
-  const bool int8 = chain.shape.element_bytes == 1;
-  const auto convolutions = static_cast<int>(chain.shape.convs.size());
-  constexpr std::int64_t kMaxWeights = 256 << 10;  // of a block, a convolution
-  const std::int64_t positions = std::int64_t{chain.shape.rows()} * chain.shape.width;
-  return positions > cuda::kSpreadRows && plan.ranks >= (int8 ? 4 : 2) && convolutions >= (int8 ? 9 : 6) &&
-         plan.stream_bytes <= kMaxWeights * convolutions &&
-         chain.shape.rows() * plan.ranks * 2 >= hopper_processors(gpu);
 }
 
 // What a part's outputs of a block need beside their sums: biases, in INT8 then multipliers.
@@ -155,17 +141,25 @@ bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   return chain && plan_of(*chain, first.gpu);
 }
 
-bool chain_pays(const NodeSpec& first, std::span<const ChainLink> links) {
-  const ConvChain chain = ConvChain::of(first, links).value();
-  return pays(chain, plan_of(chain, first.gpu).value(), first.gpu) &&
-         std::none_of(chain.nodes.begin(), chain.nodes.end(),
-                      [](const NodeSpec* node) { return cuda::is_pruned(*node); });
+// A block goes through all convolutions and reads its share of their weights, whatever others read; after each the
+// blocks of neighbouring rows wait for each other.
+std::optional<Estimate> estimate(const NodeSpec& first, std::span<const ChainLink> links) {
+  const std::optional<ConvChain> chain = ConvChain::of(first, links);
+  const std::optional<RowChainPlan> plan = chain ? plan_of(*chain, first.gpu) : std::nullopt;
+  if (!plan) return std::nullopt;
+  const cuda::ConvChainShape& shape = chain->shape;
+  cuda::LaunchTerms terms;
+  terms.steps = static_cast<double>(shape.convs.size());
+  terms.blocks = static_cast<double>(shape.rows()) * plan->ranks / hopper_processors(first.gpu);
+  terms.megabytes = cuda::chain_megabytes(first, links);
+  terms.again = 1e-6 * static_cast<double>(plan->stream_bytes);
+  return cuda::estimate_of("row_chain" + cuda::chain_type(shape.element_bytes), terms);
 }
 
 }  // namespace
 
 void register_cuda_row_chain(Registry& registry) {
-  cuda::register_chain<RowChain>(registry, "row_chain", takes_chain, chain_pays);
+  cuda::register_chain<RowChain>(registry, "row_chain", takes_chain, estimate);
 }
 
 }  // namespace pipit::internal

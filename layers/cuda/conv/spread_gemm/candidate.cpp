@@ -27,14 +27,7 @@ Refusal refuse_spread_gemm(const NodeSpec& spec, const ConvShape& shape) {
   return refuse_spread(shape);
 }
 
-/// The plan that the spec names, or the first. Throws Error when there is none of that name.
-SpreadPlan spread_plan(const NodeSpec& spec, const ConvShape& shape) {
-  return find_variant(spread_plans(shape, processors_of(spec.gpu)), spec.variant);
-}
-
-/// The estimate of "spread_gemm" in the spec's variant, or the one that it chooses.
-Estimate spread_estimate(const NodeSpec& spec, const ConvShape& shape) {
-  const SpreadPlan plan = spread_plan(spec, shape);
+Estimate plan_estimate(const NodeSpec& spec, const ConvShape& shape, const SpreadPlan& plan) {
   const int processors = processors_of(spec.gpu);
   const std::int64_t blocks =
       ceil_div(shape.rows(), kSpreadRows) * ceil_div(shape.out_c, kSpreadColumns) * plan.slices;
@@ -46,6 +39,22 @@ Estimate spread_estimate(const NodeSpec& spec, const ConvShape& shape) {
   terms.shared = plan.slices > 1 ? plan.slices : 0;
   return estimate_of(
       fmt::format("spread_gemm {}{}", shape.int8 ? "i8" : "f16", plan.slices > 1 ? " shared" : ""), terms);
+}
+
+/// The plans, the one with the least estimate first.
+std::vector<SpreadPlan> plans_of(const NodeSpec& spec, const ConvShape& shape) {
+  return least_first(spread_plans(shape, processors_of(spec.gpu)),
+                     [&](const SpreadPlan& plan) { return plan_estimate(spec, shape, plan); });
+}
+
+/// The plan that the spec names, or the first. Throws Error when there is none of that name.
+SpreadPlan spread_plan(const NodeSpec& spec, const ConvShape& shape) {
+  return find_variant(plans_of(spec, shape), spec.variant);
+}
+
+/// The estimate of "spread_gemm" in the spec's variant, or the one that it chooses.
+Estimate spread_estimate(const NodeSpec& spec, const ConvShape& shape) {
+  return plan_estimate(spec, shape, spread_plan(spec, shape));
 }
 
 // Candidate "spread_gemm" of Conv: fp16 convolutions of few positions on Hopper.
@@ -127,7 +136,7 @@ class Int8SpreadGemm final : public SpreadGemm<std::int8_t> {
 void register_cuda_spread_gemm(Registry& registry) {
   const auto estimate = [](const NodeSpec& spec) { return spread_estimate(spec, half_conv_shape(spec)); };
   const auto variants = [](const NodeSpec& spec) {
-    return variant_names_of(spread_plans(half_conv_shape(spec), processors_of(spec.gpu)));
+    return variant_names_of(plans_of(spec, half_conv_shape(spec)));
   };
   registry.add(Conv::kType, DeviceKind::cuda,
                conv_candidate<HalfSpreadGemm>("spread_gemm", refuse, estimate, fuses_function, variants));
@@ -135,7 +144,7 @@ void register_cuda_spread_gemm(Registry& registry) {
     return spread_estimate(spec, pair_conv_shape(spec));
   };
   const auto variants_int8 = [](const NodeSpec& spec) {
-    return variant_names_of(spread_plans(pair_conv_shape(spec), processors_of(spec.gpu)));
+    return variant_names_of(plans_of(spec, pair_conv_shape(spec)));
   };
   registry.add(
       QConv::kType, DeviceKind::cuda,

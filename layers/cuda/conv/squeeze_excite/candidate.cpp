@@ -1,6 +1,7 @@
 // Candidate "squeeze_excite" of Pool and QAveragePool: the gates of a squeeze-and-excitation block, which are a
 // global average, two 1x1 convolutions and the functions after them, in one launch.
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <variant>
 
@@ -9,6 +10,7 @@
 #include "layers/cuda/conv/chain/conv_chain.h"
 #include "layers/cuda/conv/gemm_problem.h"
 #include "layers/cuda/conv/squeeze_excite/plan.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/pool.h"
@@ -194,23 +196,31 @@ bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   return cuda::has_hopper_kernels() && !refuse_average(first);
 }
 
-// Every image's cluster brings all weights. Where they are many, a matrix product that brings them once is faster from
-// some images on (docs/benchmarks/gpu.md).
-bool chain_pays(const NodeSpec& first, std::span<const ChainLink> links) {
+// Every image's cluster brings all weights. Steps are what a thread reads, one after another.
+std::optional<Estimate> estimate(const NodeSpec& first, std::span<const ChainLink> links) {
   const std::optional<Gates> gates = Gates::of(first, links);
-  if (!gates) return false;
+  if (!gates) return std::nullopt;
   const SqueezePlan& plan = gates->plan;
-  const int few = (is_int8(first) ? 60 : 48) << 10;
-  constexpr std::int64_t kFewOfAll = 1 << 20;
-  return plan.weight_bytes <= few ||
-         std::int64_t{plan.shape.images} * plan.blocks * plan.weight_bytes <= kFewOfAll;
+  const double clusters = static_cast<double>(plan.shape.images) * plan.blocks;
+  const int processors = cuda::hopper_processors(first.gpu);
+  cuda::LaunchTerms terms;
+  constexpr int kCopied = 16;  // bytes of weights that a thread copies at once
+  terms.steps = static_cast<double>(ceil_div(std::int64_t{plan.shape.positions} * plan.vectors,
+                                             std::int64_t{cuda::kSqueezeThreads} * plan.blocks) +
+                                    ceil_div(plan.weight_bytes, cuda::kSqueezeThreads * kCopied));
+  terms.rounds = std::ceil(clusters / processors);
+  terms.blocks = clusters / processors;
+  terms.megabytes = cuda::chain_megabytes(first, links);
+  terms.again = 1e-6 * clusters * plan.weight_bytes;
+  terms.shared = plan.blocks;
+  return cuda::estimate_of("squeeze_excite" + cuda::chain_type(plan.shape.element_bytes), terms);
 }
 
 }  // namespace
 
 void register_cuda_squeeze_excite(Registry& registry) {
   for (const std::string_view type : {Pool::kType, QAveragePool::kType})
-    cuda::register_chain<SqueezeExcite>(registry, type, "squeeze_excite", takes_chain, chain_pays);
+    cuda::register_chain<SqueezeExcite>(registry, type, "squeeze_excite", takes_chain, estimate);
 }
 
 }  // namespace pipit::internal

@@ -33,8 +33,7 @@ ConvShape shape_of(const NodeSpec& spec, const ConvAttributes& attributes) {
   return shape;
 }
 
-// First the one to choose by rule.
-std::vector<Way> ways_of(const ConvShape& shape, int gpu) {
+std::vector<Way> unsorted_ways(const ConvShape& shape, int gpu) {
   constexpr std::size_t kWorthTiming = 3;
   std::vector<Way> ways;
   for (const StemTile& tile : stem_tiles(shape, processors_of(gpu))) {
@@ -94,19 +93,9 @@ Refusal refuse_stem_problem(const NodeSpec& spec, const ConvAttributes& attribut
   return std::nullopt;
 }
 
-/// The variants of a node (Candidate::variants): a tile, with "+overlap" where the launch overlaps with the previous
-/// kernel.
-std::vector<std::string> stem_variants(const NodeSpec& spec, const ConvAttributes& attributes) {
-  return variant_names_of(ways_of(shape_of(spec, attributes), spec.gpu));
-}
-
-/// Arguments for the variant that the node names, or for the best by rule: geometry, where the elements of x lie, type
-/// of x, overlap. Throws Error when there is no such variant.
-StemArgs node_stem_args(const NodeSpec& spec, const ConvAttributes& attributes) {
-  const ConvShape shape = shape_of(spec, attributes);
-  const Way chosen = find_variant(ways_of(shape, spec.gpu), spec.variant);
-  StemArgs args = stem_args(shape, chosen.tile);
-  args.overlap = chosen.overlap;
+StemArgs args_of(const NodeSpec& spec, const ConvShape& shape, const Way& way) {
+  StemArgs args = stem_args(shape, way.tile);
+  args.overlap = way.overlap;
   const TensorDesc& x = *spec.inputs[0];
   const Strides strides = x.strides();
   const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
@@ -125,9 +114,7 @@ StemArgs node_stem_args(const NodeSpec& spec, const ConvAttributes& attributes) 
   return args;
 }
 
-/// The estimate of "stem" in the spec's variant, or the one that it chooses.
-Estimate stem_estimate(const NodeSpec& spec, const ConvAttributes& attributes) {
-  const StemArgs args = node_stem_args(spec, attributes);
+Estimate args_estimate(const NodeSpec& spec, const StemArgs& args) {
   const std::int64_t column_tiles = ceil_div(args.shape.out_c, args.tile.width);
   const std::int64_t blocks = args.tiles * column_tiles;
   const int processors = processors_of(spec.gpu);
@@ -141,6 +128,30 @@ Estimate stem_estimate(const NodeSpec& spec, const ConvAttributes& attributes) {
   return estimate_of(
       fmt::format("stem {} {}{}", args.shape.int8 ? "i8" : "f16", args.tile.name(), args.x_f32 ? " f32" : ""),
       terms);
+}
+
+/// The one with the least estimate first.
+std::vector<Way> ways_of(const NodeSpec& spec, const ConvShape& shape) {
+  return least_first(unsorted_ways(shape, spec.gpu),
+                     [&](const Way& way) { return args_estimate(spec, args_of(spec, shape, way)); });
+}
+
+/// The variants of a node (Candidate::variants): a tile, with "+overlap" where the launch overlaps with the previous
+/// kernel.
+std::vector<std::string> stem_variants(const NodeSpec& spec, const ConvAttributes& attributes) {
+  return variant_names_of(ways_of(spec, shape_of(spec, attributes)));
+}
+
+/// Arguments for the variant that the node names, or for the one with the least estimate: geometry, where the elements
+/// of x lie, type of x, overlap. Throws Error when there is no such variant.
+StemArgs node_stem_args(const NodeSpec& spec, const ConvAttributes& attributes) {
+  const ConvShape shape = shape_of(spec, attributes);
+  return args_of(spec, shape, find_variant(ways_of(spec, shape), spec.variant));
+}
+
+/// The estimate of "stem" in the spec's variant, or the one that it chooses.
+Estimate stem_estimate(const NodeSpec& spec, const ConvAttributes& attributes) {
+  return args_estimate(spec, node_stem_args(spec, attributes));
 }
 
 /// What the kernels in fp16 and INT8 share; Element: of the residual.

@@ -9,6 +9,7 @@
 #include "layers/cuda/conv/gemm_args.h"
 #include "layers/cuda/conv/streamed_block/plan.h"
 #include "layers/cuda/conv/tensor_map.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 
@@ -113,17 +114,24 @@ bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   return Block::of(first, links).has_value();
 }
 
-// One launch was faster where two of three multiprocessors and more have four tiles for the weights that they bring
-// (ResNet-50 at batch 32 and 128), and slower than a row_chain at batch 1 (docs/benchmarks/gpu.md).
-bool chain_pays(const NodeSpec& first, std::span<const ChainLink> links) {
+// A round is the tiles for which weights are brought once.
+std::optional<Estimate> estimate(const NodeSpec& first, std::span<const ChainLink> links) {
   const std::optional<Block> block = Block::of(first, links);
-  return block && block->plan.tiles * 3 >= cuda::hopper_processors(first.gpu) * cuda::kStreamedGroups * 2;
+  if (!block) return std::nullopt;
+  const StreamedPlan& plan = block->plan;
+  const int processors = cuda::hopper_processors(first.gpu);
+  cuda::LaunchTerms terms;
+  terms.steps = plan.stages();
+  terms.rounds = static_cast<double>(plan.worker_tiles) / cuda::kStreamedGroups;
+  terms.blocks = static_cast<double>(plan.tiles) / (cuda::kStreamedGroups * processors);
+  terms.megabytes = cuda::chain_megabytes(first, links);
+  return cuda::estimate_of("streamed_block i8", terms);
 }
 
 }  // namespace
 
 void register_cuda_streamed_block(Registry& registry) {
-  cuda::register_chain<StreamedBlock>(registry, "streamed_block", takes_chain, chain_pays);
+  cuda::register_chain<StreamedBlock>(registry, "streamed_block", takes_chain, estimate);
 }
 
 }  // namespace pipit::internal
