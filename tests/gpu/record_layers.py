@@ -12,6 +12,8 @@ For each network, precision and batch, on one of the GPUs (all of them work at o
     that kernel are kept;
   - "measured": `graph_ms` with the fastest kernels;
   - "layers": the keys of its layers.
+With --forced FILE.json no kernel is timed alone: "forced" kernels, {"NETWORK PRECISION BATCH": [kernel, ...]}, are timed
+in the networks instead of --groups (pack_layers.py --likely writes such a file).
 INT8 uses scales that `pipit calibrate` finds on random images: times do not depend on their values.
 
 A model that a step cannot take is recorded with the reason. Exits with 4 when nothing could be recorded.
@@ -29,6 +31,7 @@ import queue
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import int8
@@ -46,6 +49,8 @@ def steps_of(document: dict, kernel: str | None = None) -> list[dict]:
 class Recorder:
     def __init__(self, a: argparse.Namespace, folder: pathlib.Path):
         self.a, self.folder, self.deadline = a, folder, time.monotonic() + a.minutes * 60
+        self.locks = {model.stem: threading.Lock() for model in a.models}
+        self.plans: dict[str, pathlib.Path | str] = {}
         self.pipit = a.build / "pipit"
         self.environment = dict(os.environ)
         old = self.environment.get("LD_LIBRARY_PATH")
@@ -66,15 +71,27 @@ class Recorder:
             return f"exit code {done.returncode}: {done.stderr.strip()[-300:]}"
         return json.loads(done.stdout) if "--json" in command else {}
 
+    def plan(self, gpu: int, model: pathlib.Path) -> pathlib.Path | str:
+        """INT8 scales of a model, calibrated once, or why there are none."""
+        with self.locks[model.stem]:
+            if model.stem not in self.plans:
+                plan = self.folder / f"{model.stem}.plan.json"
+                done = self.run(gpu, "calibrate", model, self.folder / "images", "--no-histograms", "--quiet", "--output", plan)
+                self.plans[model.stem] = done if isinstance(done, str) else plan
+            return self.plans[model.stem]
+
+    def forced(self, name: str, precision: str, batch: int) -> list[str]:
+        if self.a.forced is not None:
+            return self.a.forced.get(f"{name} {precision} {batch}", [])
+        return self.a.groups.split(",") if not self.a.grouped or name in self.a.grouped.split(",") else []
+
     def network(self, gpu: int, model: pathlib.Path, precision: str, batch: int) -> dict:
         row: dict = {"model": model.stem, "precision": precision, "batch": batch}
         options = []
         if precision == "int8":
-            plan = self.folder / f"{model.stem}-{gpu}.plan.json"
-            if not plan.exists():
-                done = self.run(gpu, "calibrate", model, self.folder / "images", "--no-histograms", "--quiet", "--output", plan)
-                if isinstance(done, str):
-                    return row | {"problem": f"calibrate: {done}"}
+            plan = self.plan(gpu, model)
+            if isinstance(plan, str):
+                return row | {"problem": f"calibrate: {plan}"}
             options = ["--plan", plan]
         cache = self.folder / f"{model.stem}-{precision}-{batch}.tuning.json"
         profile = ["profile", model, "--device", "cuda", "--precision", precision, *options, "--batch", batch, "--json",
@@ -84,15 +101,15 @@ class Recorder:
             return row | {"problem": rule}
         row["rule"] = {"graph_ms": rule["graph_ms"], "steps": steps_of(rule)}
         row["machine"] = rule["machine"]
-        measured = self.run(gpu, *profile, "--autotune", "--tuning-cache", cache)
-        if isinstance(measured, str):
-            row["measured"] = {"problem": measured}
-        else:
-            row["measured"] = {"graph_ms": measured["graph_ms"]}
-            row["timed"] = json.loads(cache.read_text(encoding="utf-8"))
+        if self.a.forced is None:
+            measured = self.run(gpu, *profile, "--autotune", "--tuning-cache", cache)
+            if isinstance(measured, str):
+                row["measured"] = {"problem": measured}
+            else:
+                row["measured"] = {"graph_ms": measured["graph_ms"]}
+                row["timed"] = json.loads(cache.read_text(encoding="utf-8"))
         row["fused"] = {}
-        grouped = not self.a.grouped or model.stem in self.a.grouped.split(",")
-        for kernel in self.a.groups.split(",") if grouped else []:
+        for kernel in self.forced(model.stem, precision, batch):
             done = self.run(gpu, *profile, "--kernel", kernel)
             if not isinstance(done, str) and (found := steps_of(done, kernel)):
                 row["fused"][kernel] = {"graph_ms": done["graph_ms"], "steps": found}
@@ -125,6 +142,8 @@ def main() -> int:
     parser.add_argument("--batch", default="1,32,128", help="[1,32,128]")
     parser.add_argument("--groups", default=GROUPS, help="kernels of several layers that are forced [all of Conv]")
     parser.add_argument("--grouped", metavar="NAMES", help="networks for which these are forced, by file name [all]")
+    parser.add_argument("--forced", type=lambda path: json.loads(pathlib.Path(path).read_text(encoding="utf-8")), metavar="FILE.json",
+                        help="kernels to time in networks; none is timed alone")
     parser.add_argument("--gpus", default="0", help="ordinals of the GPUs that work at once, separated by commas [0]")
     parser.add_argument("--minutes", type=float, default=60, help="what is not recorded by then is left out, and named")
     a = parser.parse_args()
@@ -159,7 +178,7 @@ def main() -> int:
     temporary_file = a.out.with_suffix(".tmp")
     temporary_file.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
     temporary_file.replace(a.out)
-    return 0 if layers else 4
+    return 0 if layers or any("rule" in row for row in rows) else 4
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ import queue
 import statistics
 import sys
 import tempfile
-import threading
 
 import int8
 from record_layers import Recorder
@@ -35,20 +34,6 @@ ALWAYS = {"reference", "cudnn", "cublaslt", "im2col_gemm"}
 
 
 class Removals(Recorder):
-    def __init__(self, a: argparse.Namespace, folder: pathlib.Path):
-        super().__init__(a, folder)
-        self.locks: dict[str, threading.Lock] = {model.stem: threading.Lock() for model in a.models}
-        self.plans: dict[str, pathlib.Path | str] = {}
-
-    def plan(self, gpu: int, model: pathlib.Path) -> pathlib.Path | str:
-        """INT8 scales of a model, calibrated once, or why there are none."""
-        with self.locks[model.stem]:
-            if model.stem not in self.plans:
-                plan = self.folder / f"{model.stem}.plan.json"
-                done = self.run(gpu, "calibrate", model, self.folder / "images", "--no-histograms", "--quiet", "--output", plan)
-                self.plans[model.stem] = done if isinstance(done, str) else plan
-            return self.plans[model.stem]
-
     def measure(self, gpu: int, model: pathlib.Path, precision: str, batch: int) -> dict:
         row: dict = {"model": model.stem, "precision": precision, "batch": batch}
         options = []
