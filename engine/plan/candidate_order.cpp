@@ -77,4 +77,13 @@ std::size_t fused_followers(const Registry& registry, DeviceKind device, const C
   return Expected(registry, device).fused(candidate, spec, followers).count;
 }
 
+std::size_t fusable_followers(const Candidate& candidate, NodeSpec spec,
+                              std::span<const NodeSpec* const> followers) {
+  std::size_t count = 0;
+  while (candidate.fusions.epilogue && count < followers.size() &&
+         candidate.fusions.epilogue(spec, *followers[count]))
+    spec.fusion.followers = followers.first(++count);
+  return count;
+}
+
 }  // namespace pipit::internal

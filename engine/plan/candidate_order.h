@@ -20,6 +20,10 @@ struct OrderedCandidate {
 std::size_t fused_followers(const Registry& registry, DeviceKind device, const Candidate& candidate,
                             const NodeSpec& spec, std::span<const NodeSpec* const> followers);
 
+/// How many of them it can fuse.
+std::size_t fusable_followers(const Candidate& candidate, NodeSpec spec,
+                              std::span<const NodeSpec* const> followers);
+
 /// The candidates of the node's layer type. Those with an estimate share their places in the order of registration so
 /// that the least comes first; the others keep theirs. followers: nodes that may be fused, each into the one before
 /// (Fusion::followers); what a candidate does not fuse (fused_followers()) is added as a kernel of

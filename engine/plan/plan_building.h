@@ -87,6 +87,11 @@ struct StepDraft {
 std::vector<StepDraft> choose_candidates(const PlanSubject& subject, const Registry& registry,
                                          const Followers& followers, const ChainCandidates& chains);
 
+/// How many of the nodes that follow the draft's kernel computes as well: all that it can where the user prefers this
+/// kernel, otherwise those with which all take least (Candidate::estimate).
+std::size_t fused_followers(const PlanSubject& subject, const Registry& registry, const StepDraft& draft,
+                            const NodeSpec& spec, std::span<const NodeSpec* const> followers);
+
 /// Makes one draft of every chain that is worth it: of all ways to cut the drafts into chains that candidates take and
 /// single nodes the one that is expected to take least (Candidate::estimate), and of those with fewest steps. What the
 /// tuner made for a chain's nodes is dropped.

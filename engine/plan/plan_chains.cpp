@@ -108,8 +108,7 @@ class NodeCosts {
       described_next.push_back(std::make_unique<const DescribedNode>(subject_, node_at(n), false));
       next.push_back(&described_next.back()->spec);
     }
-    const std::size_t fused =
-        fused_followers(registry_, subject_.options.device, *draft.candidate, spec, next);
+    const std::size_t fused = fused_followers(subject_, registry_, draft, spec, next);
     for (std::size_t f = 0; f < fused; ++f) {
       spec.fusion.followers = std::span<const NodeSpec* const>(next).first(f + 1);
       const double with = time_of(*draft.candidate, spec);

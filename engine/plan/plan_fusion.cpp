@@ -123,7 +123,7 @@ class Fuser {
       specs.push_back(&described.back()->spec);
     }
     const DescribedKernel kernel(subject_, draft);
-    nodes.resize(fused_followers(registry_, subject_.options.device, *draft.candidate, kernel.spec(), specs));
+    nodes.resize(fused_followers(subject_, registry_, draft, kernel.spec(), specs));
     return nodes;
   }
 
@@ -225,6 +225,13 @@ class Fuser {
 };
 
 }  // namespace
+
+std::size_t fused_followers(const PlanSubject& subject, const Registry& registry, const StepDraft& draft,
+                            const NodeSpec& spec, std::span<const NodeSpec* const> followers) {
+  if (draft.step.choice.by == ChosenBy::preference)
+    return fusable_followers(*draft.candidate, spec, followers);
+  return fused_followers(registry, subject.options.device, *draft.candidate, spec, followers);
+}
 
 std::vector<StepDraft> fuse_steps(const PlanSubject& subject, const Registry& registry,
                                   const Followers& followers, std::vector<StepDraft> drafts) {

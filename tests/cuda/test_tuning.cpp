@@ -69,6 +69,7 @@ Graph convolutions() {
 std::shared_ptr<const ExecutionPlan> convolution_plan(Precision precision, std::shared_ptr<Tuner> tuner) {
   CompileOptions options;
   options.planning = gpu_options(precision);
+  options.planning.keep_every_value = true;  // each layer is a step of its own
   options.planning.tuner = std::move(tuner);
   return compile(convolutions(), options).plans[0];
 }
