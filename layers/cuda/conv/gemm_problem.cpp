@@ -135,12 +135,15 @@ Estimate variant_estimate(const NodeSpec& spec, const ConvShape& shape, const Co
   terms.copies = copied_megabytes > 0 ? 1 : 0;
   terms.again = copied_megabytes;
   terms.waits = variant.overlap ? 0 : 1;
-  return estimate_of(
-      fmt::format("implicit_gemm {} {}x{}{}", shape.int8 ? "i8" : "f16", tile.rows, tile.columns,
-                  shape.averaged    ? " averaged"
-                  : tile.splits > 1 ? " shared"
-                                    : ""),
-      terms);
+  if (shape.averaged)
+    terms.megabytes -= 1e-6 * static_cast<double>(spec.outputs[0].bytes());  // only its means
+  Estimate estimate = estimate_of(fmt::format("implicit_gemm {} {}x{}{}", shape.int8 ? "i8" : "f16",
+                                              tile.rows, tile.columns, tile.splits > 1 ? " shared" : ""),
+                                  terms);
+  // What adding up a tile's rows costs: the median over the recorded layers.
+  constexpr double kAveraging = 1.35;
+  if (shape.averaged) estimate.time *= kAveraging;
+  return estimate;
 }
 
 }  // namespace
@@ -149,15 +152,16 @@ KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape) {
   KeptDepth depth = blocks_with_weights(spec, shape);
   if (depth.all() || block_units(shape) < 8 || shape.averaged)
     return KeptDepth(shape);  // narrow images and averages have no kernel for lists
-  ConvShape described = shape;
+  ConvShape described = shape, whole = shape;
   depth.describe(described);
+  KeptDepth(shape).describe(whole);  // the shape may be described already
   // Of the tile that has kernels for both.
   constexpr ConvTile kTile{64, 64, 1};
   const auto steps = [&](const ConvShape& s) {
     return static_cast<double>(s.most_steps(kTile.columns)) * step_factor(s, kTile);
   };
   constexpr double kDoubt = 0.9;  // lists are read, too
-  return steps(described) < kDoubt * steps(shape) ? depth : KeptDepth(shape);
+  return steps(described) < kDoubt * steps(whole) ? depth : KeptDepth(shape);
 }
 
 double kept_share(const NodeSpec& spec, const ConvShape& shape) {
