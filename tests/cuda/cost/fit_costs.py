@@ -85,6 +85,11 @@ def fit(factors: np.ndarray, times: np.ndarray) -> np.ndarray:
     return scaled(constants, factors, times)
 
 
+def is_fitted(key: str) -> bool:
+    """With a fused average the variant that ran is not recorded."""
+    return recorded.described(key) is not None and not key.endswith("; then average")
+
+
 def rows_of(estimated: list, times: list[dict[str, float]]) -> dict[str, list]:
     """By kernel (factors, microseconds)."""
     rows = collections.defaultdict(list)
@@ -208,7 +213,7 @@ def main() -> int:
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("layers/cuda/cost/h100.cpp"))
     a = parser.parse_args()
     document = recorded.load(a.recorded)
-    layers = [(key, times) for key, times in recorded.as_in_networks(document) if recorded.described(key)]
+    layers = [(key, times) for key, times in recorded.as_in_networks(document) if is_fitted(key)]
     estimated = recorded.estimates(a.print_estimates, [key for key, _ in layers])
     times = [times for _, times in layers]
     rows = rows_of(estimated, times)
@@ -225,7 +230,7 @@ def main() -> int:
             sys.exit(f"fit_costs.py: {len(of)} layers of {kernel} are too few, and no kernel is like it")
     names = list(constants)
     choices = Choices(names, estimated, times)
-    indices = [i for i, (key, _) in enumerate(document["layers"]) if recorded.described(key)]
+    indices = [i for i, (key, _) in enumerate(document["layers"]) if is_fitted(key)]
     shares = choices.shares(document["networks"], {i: at for at, i in enumerate(indices)})
     in_networks = [(names.index(variants[0][1]), variants[0][3], us) for candidates, of in zip(estimated, times)
                    for candidate, variants in candidates

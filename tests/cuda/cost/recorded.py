@@ -24,14 +24,21 @@ def load(path: pathlib.Path = FILE) -> dict:
     return json.loads(lzma.open(path).read())
 
 
-def as_in_networks(document: dict) -> list[list]:
-    """The layers, with the times of kernels alone as they are in networks: times the median of what networks took over
-    what was taken alone, of each candidate in floating point and INT8. Alone a kernel is its own neighbour, and what its
-    launch overlaps with is not what it is in a network."""
-    def group(key: str, name: str) -> tuple[str, bool]:
-        return name.split()[0], key.startswith("QConv{")
+def kinds_of(key: str, name: str) -> list[tuple]:
+    """What a kernel's time in networks over its time alone depends on, the finest first."""
+    operands = key.split("; ")[1].split(" -> ")[0].split(", ")
+    kind = (name.split()[0], key.startswith("QConv{"))
+    if not key.startswith(("Conv{", "QConv{")):
+        return [kind]
+    alone = operands[0].split()[1].startswith("1x")
+    return [(*kind, alone, " ".join(key.split("[")[1].split()[:2]) == "1 1", len(operands) > 3), (*kind, alone), kind]
 
-    found = collections.defaultdict(list)
+
+def as_in_networks(document: dict) -> list[list]:
+    """The layers, with the times of kernels alone as they are in networks: times what networks took over what was taken
+    alone. Where a layer was not recorded in networks with a candidate, this is the median over its layers of the same
+    kind. Alone a kernel is its own neighbour, and what its launch overlaps with is not what it is in a network."""
+    found, own = collections.defaultdict(list), {}
     for key, times in document["layers"]:
         first: dict[str, float] = {}  # the variant that networks run is the first that was timed
         for name, us in times.items():
@@ -39,9 +46,16 @@ def as_in_networks(document: dict) -> list[list]:
                 first.setdefault(name.split()[0], us)
         for name, us in times.items():
             if name.endswith(" in its network") and name.split()[0] in first:
-                found[group(key, name)].append(us / first[name.split()[0]])
-    ratios = {of: statistics.median(values) for of, values in found.items() if len(values) >= 20}
-    return [[key, {name: us * (ratios.get(group(key, name), 1) if is_choice(name) else 1) for name, us in times.items()}]
+                own[key, name.split()[0]] = us / first[name.split()[0]]
+                for kind in kinds_of(key, name):
+                    found[kind].append(us / first[name.split()[0]])
+    ratios = {kind: statistics.median(values) for kind, values in found.items() if len(values) >= 10}
+
+    def ratio(key: str, name: str) -> float:
+        of_kinds = (ratios[kind] for kind in kinds_of(key, name) if kind in ratios)
+        return own.get((key, name.split()[0]), next(of_kinds, 1.0))
+
+    return [[key, {name: us * (ratio(key, name) if is_choice(name) else 1) for name, us in times.items()}]
             for key, times in document["layers"]]
 
 
