@@ -41,7 +41,7 @@ struct GpuCase {
   /// Evaluated instead of the layer where the reference cannot run it (Cast to f16); null: the layer itself.
   const Layer* reference = nullptr;
   /// Layers, each of what the one before computes (the first of output 0) alone, that the candidate must take over
-  /// (Candidate::fuses_epilogue).
+  /// (Fusions::epilogue).
   std::vector<const Layer*> followers;
   /// In fp16: keep non-constant f32 inputs and f32 outputs as they are (Cast at the borders of a graph).
   bool keep_input_f32 = false;

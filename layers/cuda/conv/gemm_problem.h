@@ -169,9 +169,9 @@ class QConvGemmOperands {
   ConvGemmArgs epilogue_;
 };
 
-// The function of its results that an fp16 convolution computes as well (Candidate::fuses_epilogue).
+// The function of its results that an fp16 convolution computes as well (Fusions::epilogue).
 
-/// Candidate::fuses_epilogue of kernels that have HalfFunction: one Unary of f16, of a kind that it describes.
+/// Fusions::epilogue of kernels that have HalfFunction: one Unary of f16, of a kind that it describes.
 bool fuses_function(const NodeSpec& spec, const NodeSpec& next);
 
 /// The function of a Unary; nothing where HalfFunction does not describe it.
@@ -180,9 +180,9 @@ std::optional<HalfFunction> half_function_of(const NodeSpec& unary);
 /// The first follower's function; with HalfGate::none where there is none.
 HalfFunction follower_function(const NodeSpec& spec);
 
-// The function of 8-bit results that an INT8 convolution computes as well (Candidate::fuses_epilogue).
+// The function of 8-bit results that an INT8 convolution computes as well (Fusions::epilogue).
 
-/// Candidate::fuses_epilogue of kernels that pass the bytes they write through a table: one QUnary, unless the
+/// Fusions::epilogue of kernels that pass the bytes they write through a table: one QUnary, unless the
 /// convolution's own results are floating-point.
 bool fuses_table(const NodeSpec& spec, const NodeSpec& next);
 
@@ -195,7 +195,7 @@ std::optional<ByteTable> follower_table(const NodeSpec& spec);
 DeviceBuffer upload_table(const std::optional<ByteTable>& table);
 
 // The global average of its results that "implicit_gemm" computes as well, and the Quantize after that
-// (Candidate::fuses_epilogue).
+// (Fusions::epilogue).
 
 /// Whether the node averages all positions of each channel, of f16 or f32.
 bool is_average(const NodeSpec& node);

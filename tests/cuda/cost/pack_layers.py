@@ -92,16 +92,20 @@ def times_in_networks(documents: list[dict], keys_by_shape: dict) -> dict[tuple[
 
 
 def chains_in_networks(documents: list[dict], chains: list[list]) -> list[list]:
-    """The chains, with their times in these documents where they have any."""
+    """The chains, with their times in these documents where they have any and no other chain looks the same from outside."""
+    def outside(kernel: str, keys: list[str]) -> tuple:
+        extents = [tuple(map(int, text.split()[1].split("x"))) for text in
+                   (keys[0].split("; ")[1].split(" -> ")[0].split(", ")[0], keys[-1].split("; ")[1].split(" -> ")[1])]
+        return (kernel, keys[0].split("{")[0], len(keys), *extents)
+
     found = collections.defaultdict(list)
     for step, _ in steps_of(documents):
         found[step["kernel"], step["type"], len(step["nodes"]), tuple(step["input"]), tuple(step["output"])].append(step["us"])
+    alike = collections.Counter(outside(kernel, keys) for kernel, keys, *_ in chains)
 
     def time_of(kernel: str, keys: list[str], us: float) -> float:
-        extents = [tuple(map(int, text.split()[1].split("x"))) for text in
-                   (keys[0].split("; ")[1].split(" -> ")[0].split(", ")[0], keys[-1].split("; ")[1].split(" -> ")[1])]
-        times = found.get((kernel, keys[0].split("{")[0], len(keys), *extents))
-        return float(f"{statistics.median(times):.3g}") if times else us
+        of = outside(kernel, keys)
+        return float(f"{statistics.median(found[of]):.3g}") if alike[of] == 1 and of in found else us
 
     return [[kernel, keys, sources, time_of(kernel, keys, us)] for kernel, keys, sources, us in chains]
 
