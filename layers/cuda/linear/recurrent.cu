@@ -1,5 +1,4 @@
-// Recurrent: a block for each sample and direction that does all steps where the weights stay in its cache, else a
-// launch for each step, whose blocks share the units.
+// Recurrent: a launch for each step, whose blocks share the units.
 #include "layers/ops/recurrent.h"
 
 #include <fmt/format.h>
@@ -17,9 +16,7 @@ namespace {
 
 using namespace cuda;
 
-constexpr std::int64_t kMaxKeptBytes = 256 << 10;  // of weights that a block reads again and again
-constexpr std::int64_t kMaxSequences = 128;        // blocks of a sample each: about the multiprocessors
-constexpr int kStepSamples = 8;                    // of a block that does one step
+constexpr int kStepSamples = 8;  // of a block
 
 Refusal refuse_recurrent(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_indexable(spec)) return reason;
@@ -84,13 +81,6 @@ class RecurrentKernel final : public Kernel {
   bool scales_state() const {
     return attributes_.kind == RecurrentKind::gru && !attributes_.linear_before_reset;
   }
-  bool in_one_launch() const {
-    const std::int64_t bytes =
-        geometry_.gates * geometry_.hidden * geometry_.hidden * static_cast<std::int64_t>(dtype_bytes(type_));
-    return geometry_.positions > 1 && bytes <= kMaxKeptBytes &&
-           geometry_.directions * geometry_.samples <= kMaxSequences;
-  }
-
   RecurrentArgs arguments(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
                           const RunContext& context) const {
     const bool lstm = attributes_.kind == RecurrentKind::lstm;
@@ -149,17 +139,10 @@ class RecurrentKernel final : public Kernel {
   void run_gates(RecurrentArgs args, const RunContext& context) const {
     const auto directions = static_cast<unsigned>(args.directions),
                samples = static_cast<unsigned>(args.samples);
-    if (in_one_launch()) {
-      args.end = args.positions;
-      const auto warps = std::min(static_cast<unsigned>(args.hidden), kSequenceThreads / 32U);
-      return launch_waiting("recurrent: all steps", recurrent_steps<W, Gates, 1>,
-                            dim3(1, directions, samples), dim3(warps * 32), context, args);
-    }
     const unsigned units = blocks_for(args.hidden, kRecurrentThreads / 32);
     const auto step = [&](auto kernel, unsigned of_block) {
       for (int s = 0; s < args.positions; ++s) {
-        args.begin = s;
-        args.end = s + 1;
+        args.step = s;
         const dim3 grid(units, directions, blocks_for(samples, of_block));
         const auto phase = [&](RecurrentPhase which) {
           args.phase = which;
@@ -174,9 +157,9 @@ class RecurrentKernel final : public Kernel {
       }
     };
     if (samples == 1) {
-      step(recurrent_steps<W, Gates, 1>, 1);
+      step(recurrent_step<W, Gates, 1>, 1);
     } else {
-      step(recurrent_steps<W, Gates, kStepSamples>, kStepSamples);
+      step(recurrent_step<W, Gates, kStepSamples>, kStepSamples);
     }
   }
 

@@ -73,7 +73,7 @@ struct RecurrentArgs {
   float* reset = nullptr;  ///< gru, not linear_before_reset: the scaled state
   float* update = nullptr;
   Fault* fault = nullptr;
-  int begin = 0, end = 0;  ///< steps of the launch
+  int step = 0;  ///< of the launch
   RecurrentPhase phase = RecurrentPhase::whole;
 
   RecurrentArgs(const Out& all, const Out& hidden_at_end, const Out& cell_at_end)
@@ -241,33 +241,26 @@ __device__ void recurrent_unit(const RecurrentArgs& a, RecurrentPhase phase, int
       live ? h : 0.0F);
 }
 
-inline constexpr int kRecurrentThreads = 256;  ///< of a block that does one step
-inline constexpr int kSequenceThreads = 1024;  ///< of one that does all steps of a sample
+inline constexpr int kRecurrentThreads = 256;
 
-/// Grid: blocks of units, directions, blocks of samples. With one block of units a launch does any number of steps;
-/// with several one step, or one phase of it. Gates: rnn 1, gru 3 (2: the reset gate scales the state), lstm 4.
+/// Grid: blocks of units, directions, blocks of samples. A launch does one step, or with several blocks of units and
+/// two gates one phase of it. Gates: rnn 1, gru 3 (2: the reset gate scales the state), lstm 4.
 template <typename W, int Gates, int Samples>
-__global__ void __launch_bounds__(Samples == 1 ? kSequenceThreads : kRecurrentThreads)
-    recurrent_steps(const __grid_constant__ RecurrentArgs a) {
+__global__ void __launch_bounds__(kRecurrentThreads) recurrent_step(const __grid_constant__ RecurrentArgs a) {
   ptx::wait_for_previous_kernel();
   ptx::release_next_kernel();
-  const auto warps = static_cast<int>(gridDim.x * blockDim.x / 32);
-  const auto warp = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / 32);
+  const auto unit = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / 32);
   const auto direction = static_cast<int>(blockIdx.y);
   const int sample = static_cast<int>(blockIdx.z) * Samples;
-  for (int step = a.begin; step < a.end; ++step) {
-    if (Gates != 2 || a.phase != RecurrentPhase::candidate) {
-      const RecurrentPhase phase = Gates == 2 ? RecurrentPhase::reset : RecurrentPhase::whole;
-      for (int unit = warp; unit < a.hidden; unit += warps)
-        recurrent_unit<W, Gates, Samples>(a, phase, step, direction, sample, unit);
-      if (gridDim.x == 1) __syncthreads();
-    }
-    if constexpr (Gates == 2) {
-      if (a.phase == RecurrentPhase::reset) continue;
-      for (int unit = warp; unit < a.hidden; unit += warps)
-        recurrent_unit<W, 1, Samples>(a, RecurrentPhase::candidate, step, direction, sample, unit);
-      if (gridDim.x == 1) __syncthreads();
-    }
+  if (Gates != 2 || a.phase != RecurrentPhase::candidate) {
+    const RecurrentPhase phase = Gates == 2 ? RecurrentPhase::reset : RecurrentPhase::whole;
+    if (unit < a.hidden) recurrent_unit<W, Gates, Samples>(a, phase, a.step, direction, sample, unit);
+  }
+  if constexpr (Gates == 2) {
+    if (a.phase == RecurrentPhase::reset) return;
+    if (a.phase == RecurrentPhase::whole) __syncthreads();
+    if (unit < a.hidden)
+      recurrent_unit<W, 1, Samples>(a, RecurrentPhase::candidate, a.step, direction, sample, unit);
   }
 }
 

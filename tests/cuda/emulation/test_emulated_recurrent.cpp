@@ -1,4 +1,4 @@
-// Recurrent layers on a CPU, against the plain kernel: all steps in a launch, and a launch for each step.
+// Recurrent layers on a CPU, against the plain kernel.
 #include "tests/cuda/emulation/emulation.h"
 // What is emulated comes first: kernels want its words.
 #include "layers/cuda/linear/recurrent_kernel.cuh"
@@ -14,59 +14,47 @@ using cuda::Out;
 using cuda::RecurrentArgs;
 using cuda::RecurrentPhase;
 
-// How the steps are launched.
-struct Steps {
-  bool one_launch = true;
-  int samples = 1;  // of a block
-};
-
 template <typename W, int Gates, int Samples>
-void run_steps(std::mt19937& random, RecurrentArgs args, const Steps& steps) {
-  const int warps = draw(random, 1, 3);
-  const int of_block = steps.one_launch ? warps : cuda::kRecurrentThreads / 32;
-  Launch how =
-      launch_of(random, steps.one_launch ? 1 : (args.hidden + of_block - 1) / of_block, of_block * 32, 0);
+void run_steps(std::mt19937& random, RecurrentArgs args) {
+  constexpr int kUnits = cuda::kRecurrentThreads / 32;
+  Launch how = launch_of(random, (args.hidden + kUnits - 1) / kUnits, cuda::kRecurrentThreads, 0);
   how.grid.y = static_cast<unsigned>(args.directions);
   how.grid.z = static_cast<unsigned>((args.samples + Samples - 1) / Samples);
-  const auto launch = [&](int begin, int end, RecurrentPhase phase) {
-    args.begin = begin;
-    args.end = end;
+  const auto launch = [&](RecurrentPhase phase) {
     args.phase = phase;
     how.seed = random();
-    expect_no_error(run(cuda::recurrent_steps<W, Gates, Samples>, how, args));
+    expect_no_error(run(cuda::recurrent_step<W, Gates, Samples>, how, args));
   };
-  if (steps.one_launch) return launch(0, args.positions, RecurrentPhase::whole);
-  for (int s = 0; s < args.positions; ++s) {
+  for (args.step = 0; args.step < args.positions; ++args.step) {
     if (Gates != 2 || how.grid.x == 1) {
-      launch(s, s + 1, RecurrentPhase::whole);
+      launch(RecurrentPhase::whole);
     } else {
-      launch(s, s + 1, RecurrentPhase::reset);
-      launch(s, s + 1, RecurrentPhase::candidate);
+      launch(RecurrentPhase::reset);
+      launch(RecurrentPhase::candidate);
     }
   }
 }
 
 template <typename W, int Gates>
-void run_samples(std::mt19937& random, const RecurrentArgs& args, const Steps& steps) {
-  steps.samples == 1 ? run_steps<W, Gates, 1>(random, args, steps)
-                     : run_steps<W, Gates, 8>(random, args, steps);
+void run_samples(std::mt19937& random, const RecurrentArgs& args, int samples) {
+  samples == 1 ? run_steps<W, Gates, 1>(random, args) : run_steps<W, Gates, 8>(random, args);
 }
 
 template <typename W>
-void run_gates(std::mt19937& random, const RecurrentArgs& args, int gates, const Steps& steps) {
+void run_gates(std::mt19937& random, const RecurrentArgs& args, int gates, int samples) {
   switch (gates) {
     case 1:
-      return run_samples<W, 1>(random, args, steps);
+      return run_samples<W, 1>(random, args, samples);
     case 2:
-      return run_samples<W, 2>(random, args, steps);
+      return run_samples<W, 2>(random, args, samples);
     case 3:
-      return run_samples<W, 3>(random, args, steps);
+      return run_samples<W, 3>(random, args, samples);
     default:
-      return run_samples<W, 4>(random, args, steps);
+      return run_samples<W, 4>(random, args, samples);
   }
 }
 
-void check(LayerRandom& random, const RecurrentExtents& e, bool halves, const Steps& steps) {
+void check(LayerRandom& random, const RecurrentExtents& e, bool halves, int samples) {
   RandomLayer node = random_recurrent(random, e);
   for (auto& input : node.inputs) {
     if (halves && input) input = std::make_shared<const Tensor>(as_halves(*input));
@@ -117,9 +105,9 @@ void check(LayerRandom& random, const RecurrentExtents& e, bool halves, const St
   run_points(cuda::begin_recurrent, random.random, states, args);
   const int gates = scales ? 2 : static_cast<int>(g.gates);
   if (halves) {
-    run_gates<__half>(random.random, args, gates, steps);
+    run_gates<__half>(random.random, args, gates, samples);
   } else {
-    run_gates<float>(random.random, args, gates, steps);
+    run_gates<float>(random.random, args, gates, samples);
   }
   run_points(cuda::end_recurrent, random.random, states, args);
   EXPECT_EQ(fault.found, 0);
@@ -133,7 +121,7 @@ TEST(EmulatedRecurrent, Random) {
   for (int round = 0; round < 80 && !::testing::Test::HasFailure(); ++round) {
     const RecurrentExtents e{random.integer(1, 5), random.integer(1, 11),
                              round % 3 == 0 ? 4 * random.integer(1, 40) : random.integer(1, 40)};
-    check(random, e, random.coin(), {random.coin(), random.coin() ? 1 : 8});
+    check(random, e, random.coin(), random.coin() ? 1 : 8);
   }
 }
 
@@ -153,7 +141,7 @@ TEST(EmulatedRecurrent, ALengthOutOfRangeIsReported) {
   args.states[1] = reinterpret_cast<float*>(operands.bytes(4, 0));
   Fault fault;
   args.fault = &fault;
-  run_steps<float, 1, 1>(random.random, args, {});
+  run_steps<float, 1, 1>(random.random, args);
   EXPECT_EQ(fault.found, 1);
   EXPECT_EQ(fault.value, -3);
 }
