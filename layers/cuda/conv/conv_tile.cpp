@@ -37,7 +37,7 @@ double step_factor(const ConvShape& shape, const ConvTile& tile) {
   const double copies = shape.unstored == 0 ? 1 : tile.columns == 32 ? 1.3 : 2;
   if (!shape.listed()) return copies;
   const bool one_tap = shape.kernel_h * shape.kernel_w == 1;
-  return copies * (tile.columns == 128 ? (one_tap ? 2.0 : 1.4) : (one_tap ? 3.0 : 1.3));
+  return copies * (tile.columns == 128 ? (one_tap ? 2.0 : 1.4) : (one_tap ? 3.0 : 1.0));
 }
 
 bool pays_to_overlap(const ConvShape& shape, const ConvTile& tile, int processors) {

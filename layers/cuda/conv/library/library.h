@@ -78,6 +78,7 @@ inline std::string library_family(const NodeSpec& spec, const ConvAttributes& at
   } else {
     const bool narrow = width >= 4 && width <= 32 && (width & (width - 1)) == 0;
     name += narrow ? " groups of 4 to 32" : " groups";
+    if (narrow && !floats && outputs % 64 != 0) name += " odd";
   }
   return name;
 }
