@@ -22,6 +22,7 @@ import collections
 import math
 import pathlib
 import sys
+import textwrap
 
 import numpy as np
 import recorded
@@ -187,7 +188,7 @@ def train(constants: np.ndarray, own: np.ndarray, choices: Choices, shares: np.n
 
 
 def least_over_recorded(choices: Choices, shares: np.ndarray, constants: np.ndarray) -> float:
-    """The mean of the chosen variants' estimates over their times: the least of many estimates is one that is too low."""
+    """The mean of the chosen variants' estimates over their times: the least of many estimates is too low."""
     estimated = (choices.factors * constants[choices.kernel]).sum(1) * np.exp(choices.made)
     chosen: dict[int, int] = {}
     for row, layer in enumerate(choices.layer):
@@ -212,6 +213,10 @@ def fit_chains(program: str, chains: list, constants: dict[str, np.ndarray], sca
         constants[kernel] = fit(kept, times)
         report(kernel, kept, times, constants[kernel])
         constants[kernel] *= scale  # as low as the estimates that they are compared with
+
+
+def card_lines(machines: str) -> str:
+    return "\n".join(f"// {line}" for line in textwrap.wrap(f"({machines})", 110))
 
 
 def report(kernel: str, factors: np.ndarray, times: np.ndarray, constants: np.ndarray) -> None:
@@ -267,7 +272,7 @@ def main() -> int:
     lines = [f"    {{\"{kernel}\",\n     {{{', '.join(f'{v:.3g}' for v in values)}}}}},"
              for kernel, values in sorted(constants.items())]
     a.out.write_text(f"""// Made by tests/cuda/cost/fit_costs.py from layers that were timed on {document['date']}
-// ({document['machine']}). Do not edit.
+{card_lines(document['machine'])}. Do not edit.
 #include "layers/cuda/cost/launch_cost.h"
 
 namespace pipit::internal::cuda {{

@@ -36,8 +36,8 @@ def read(path: pathlib.Path) -> dict:
 
 
 def shape_of(key: str) -> tuple | None:
-    """Type, whether it is in half precision, input, output, kernel, strides, groups, whether there is a residual and what the result is bounded to, of a
-    convolution's key."""
+    """Type, whether it is in half precision, input, output, kernel, strides, groups, whether there is a residual and what
+    the result is bounded to, of a convolution's key."""
     line = recorded.described(key)
     if line is None:
         return None
@@ -92,7 +92,7 @@ def times_in_networks(documents: list[dict], keys_by_shape: dict) -> dict[tuple[
 
 
 def chains_in_networks(documents: list[dict], chains: list[list]) -> list[list]:
-    """The chains, with their times in these documents where they have any and no other chain looks the same from outside."""
+    """The chains, with their times in these documents where no other chain looks the same from outside."""
     def outside(kernel: str, keys: list[str]) -> tuple:
         extents = [tuple(map(int, text.split()[1].split("x"))) for text in
                    (keys[0].split("; ")[1].split(" -> ")[0].split(", ")[0], keys[-1].split("; ")[1].split(" -> ")[1])]

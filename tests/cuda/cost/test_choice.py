@@ -117,8 +117,8 @@ class Packing(unittest.TestCase):
         self.assertEqual((packed["machine"], packed["date"]), ("a card", "2026-01-02"))
 
 
-# What is left is the difference between times alone and in networks, layers that a library computes far more slowly than
-# it does others like them, and noise: the fastest of several times is lower than what its kernel takes on average.
+# What is left is the difference between times alone and in networks, layers that a library computes far more slowly
+# than others like them, and noise: the fastest of several times is lower than what its kernel takes on average.
 MEAN, WORST, CHAINS = 1.042, {"fp16": 1.15, "fp32": 1.06, "int8": 1.12}, 1.032
 
 if __name__ == "__main__":
