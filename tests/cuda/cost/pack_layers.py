@@ -36,8 +36,8 @@ def read(path: pathlib.Path) -> dict:
 
 
 def shape_of(key: str) -> tuple | None:
-    """Type, whether it is in half precision, input, output, kernel, strides, groups, whether there is a residual and what
-    the result is bounded to, of a convolution's key."""
+    """Type, whether it is in half precision, input, output, kernel, strides, groups, whether there is a residual and
+    what the result is bounded to, of a convolution's key."""
     line = recorded.described(key)
     if line is None:
         return None
