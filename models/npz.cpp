@@ -1,5 +1,5 @@
-// A strict reader of the archives' directory over zlib: the libraries for ZIP archives bring no bound on what they
-// unpack, and a package more than zlib, which protobuf and libpng need anyway.
+// A strict reader of ZIP archives over zlib, which protobuf and libpng need anyway. Libraries for ZIP archives do not
+// limit how much they unpack, and would be one more dependency.
 #include "models/npz.h"
 
 #include <zlib.h>
@@ -107,7 +107,7 @@ class ZipArchive {
       const std::size_t at = content_.size() - kEndBytes - comment;
       if (number(at, 4) == kDirectoryEnd && number(at + 20, 2) == comment) return at;
     }
-    fail("{}: no ZIP archive, or one whose end is missing", file_);
+    fail("{}: not a ZIP archive, or its end is missing", file_);
   }
 
   // Whether `packed` ends where `bytes` is full.

@@ -41,7 +41,7 @@ void fill(const std::string& file, const std::string& name, const Tensor& array,
   const Shape sample = samples > 1 ? input.shape.with(0, 1) : input.shape;
   const bool fits = given == sample || (sample.rank() > 0 && sample[0] == 1 && given == inner(sample));
   if (!fits || array.desc().dtype != input.dtype) {
-    fail("{}: an array of {} for input '{}'; a sample of it is {}", file, array.desc().str(), printable(name),
+    fail("{}: an array of {} for input '{}', whose samples are {}", file, array.desc().str(), printable(name),
          TensorDesc{sample, input.dtype}.str());
   }
   const ConstTensorView from = array.view();

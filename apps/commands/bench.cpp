@@ -332,9 +332,9 @@ void add_bench(CLI::App& app, int& exit_code) {
   command
       ->add_option(
           "--input", options->timing.inputs,
-          "What models are timed on: a .npy file of the input's shape or of one sample, or an image, "
-          "prepared as pipit classify does; NAME=FILE.npy where there are several inputs; may be "
-          "repeated [random numbers]")
+          "Input data: a .npy file of the input's shape or of one sample, or an image, prepared as in "
+          "pipit classify; NAME=FILE.npy for a model with several inputs; may be repeated "
+          "[random numbers]")
       ->type_name("FILE");
   CLI::Option* seconds = command
                              ->add_option("--seconds", options->timing.seconds,

@@ -43,8 +43,7 @@ class Pipeline {
         values_(static_cast<std::size_t>(output.values)),
         pool_(runners[0].session->pool()) {
     if (inputs_.samples != batch_)
-      fail("{}: the inputs of {} samples do not all have that extent in dimension 0: use a batch of 1",
-           runners[0].model, batch_);
+      fail("{}: not all inputs have {} samples in dimension 0: use a batch of 1", runners[0].model, batch_);
     const auto count = static_cast<std::int64_t>(runners.size());
     const std::int64_t slots = slots_per_runner(*runners[0].session, pool_.size(), count, batch_, batches());
     for (Runner& runner : runners_) runner.make_slots(static_cast<int>(slots));

@@ -98,7 +98,7 @@ Preparation ImageOptions::resolve(const Model& model, const std::vector<std::fil
   if (has_preprocessing())
     throw CLI::ValidationError(
         "--preset, --resize, --mean and the like",
-        "are about images; the arrays of " + files[0].string() + " are taken as they are");
+        "apply to images only; the arrays of " + files[0].string() + " are taken as they are");
   return {.preprocess = {}, .source = Preparation::Source::arrays, .from = {}, .preset = {}, .given = {}};
 }
 

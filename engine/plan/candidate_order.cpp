@@ -22,7 +22,7 @@ class Expected {
     for (std::size_t count = 0;; ++count) {
       spec.fusion.followers = followers.first(count);
       const std::optional<Estimate> estimate = candidate.estimate ? candidate.estimate(spec) : std::nullopt;
-      constexpr double kWorthMaking = 1.1;  // what takes half a second to make must be faster than doubt
+      constexpr double kWorthMaking = 1.1;  // it takes half a second to make: only a clear gain counts
       std::optional<double> time;
       if (estimate)
         time = estimate->time * (candidate.slow_to_make ? kWorthMaking : 1) + apart(followers.subspan(count));

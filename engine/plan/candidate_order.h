@@ -15,8 +15,9 @@ struct OrderedCandidate {
   std::optional<double> time;
 };
 
-/// How many of the nodes that follow the candidate's kernel computes as well: of what it can fuse (Fusions::epilogue)
-/// what takes least, with kernels for the others. Without an estimate all that it can.
+/// How many of the nodes that follow are fused into the candidate's kernel: of the numbers that it can fuse
+/// (Fusions::epilogue) the one with the least time, including separate kernels for the other nodes. Without an
+/// estimate: all that it can fuse.
 std::size_t fused_followers(const Registry& registry, DeviceKind device, const Candidate& candidate,
                             const NodeSpec& spec, std::span<const NodeSpec* const> followers);
 

@@ -92,8 +92,8 @@ std::vector<StepDraft> choose_candidates(const PlanSubject& subject, const Regis
 std::size_t fused_followers(const PlanSubject& subject, const Registry& registry, const StepDraft& draft,
                             const NodeSpec& spec, std::span<const NodeSpec* const> followers);
 
-/// Makes one draft of every chain that is worth it: of all ways to cut the drafts into chains that candidates take and
-/// single nodes the one that is expected to take least (Candidate::estimate), and of those with fewest steps. What the
+/// Makes one draft of every chain that is chosen. The drafts are cut into chains that candidates accept and single
+/// nodes so that the estimated time is least (Candidate::estimate), and for equal times the number of steps. What the
 /// tuner made for a chain's nodes is dropped.
 std::vector<StepDraft> fuse_chains(const PlanSubject& subject, const Registry& registry,
                                    const ChainCandidates& chains, const Followers& followers,

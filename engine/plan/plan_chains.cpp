@@ -56,7 +56,7 @@ class Inside {
   int open_ = 0;  // of them are read by others, the last one's readers being others
 };
 
-// What nodes take one by one, with what their kernels fuse: a fused one takes what the kernel before it takes longer.
+// The times of nodes one by one, with what their kernels fuse: a fused node has the time that it adds to the kernel.
 class NodeCosts {
  public:
   NodeCosts(const PlanSubject& subject, const Registry& registry, const Followers& followers,

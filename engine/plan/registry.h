@@ -69,8 +69,8 @@ struct Candidate {
   std::function<std::vector<std::string>(const NodeSpec&)> variants = {};
   /// What the kernel in NodeSpec::variant would take with its followers (NodeSpec::fusion); nothing where refuse() has
   /// a reason that is known without asking a library. Total: asked about any node. Null: not known (candidate_order()).
-  /// Of candidates with Fusions::chain: of a chain that it takes (Fusion::chain), which is made where that is less than
-  /// what its nodes take apart; nothing of single nodes. Null: chains are always made.
+  /// Of a candidate with Fusions::chain: the time of a chain that it accepts (Fusion::chain), and nothing for single
+  /// nodes. The chain is made if it takes less time than its nodes one by one. Null: chains are always made.
   std::function<std::optional<Estimate>(const NodeSpec&)> estimate = {};
   /// Kernel::kept_share() of the kernel that would be made: equal descriptions do not take equally long where the
   /// weights decide about that. Null: 1.

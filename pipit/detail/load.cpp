@@ -101,7 +101,7 @@ QuantizationPlan read_plan_for(const std::filesystem::path& path, const Graph& g
 }
 
 std::vector<std::string> differences_from(const QuantizationPlan& plan, const Preprocess& preprocess) {
-  if (plan.preprocess.empty()) return {"arrays were calibrated on"};
+  if (plan.preprocess.empty()) return {"the plan was calibrated on arrays"};
   return preprocess_differences(preprocess, preprocess_from_json(plan.preprocess));
 }
 

@@ -213,7 +213,7 @@ Refusal refuse_division(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_indexable(spec)) return reason;
   if (!divides(layer_as<Binary>(spec.layer).attributes().kind)) return "nothing is divided";
   for (const TensorDesc* input : spec.inputs) {
-    if (!is_integer(input->dtype)) return "an operand is no integer";
+    if (!is_integer(input->dtype)) return "an operand is not an integer";
   }
   return std::nullopt;
 }
@@ -261,7 +261,7 @@ Refusal refuse_mixed_power(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_indexable(spec)) return reason;
   if (layer_as<Binary>(spec.layer).attributes().kind != BinaryKind::pow) return "only powers";
   if (is_integer(spec.inputs[0]->dtype) == is_integer(spec.inputs[1]->dtype))
-    return "base and exponent are of one kind";
+    return "base and exponent are both integers or both floating-point";
   return std::nullopt;
 }
 

@@ -379,8 +379,7 @@ class Importer {
         // A branch that is not taken need not fit the inputs.
         if (!undecided_.contains(node.name)) throw;
         fail_unsupported(
-            "{} (in a branch of an If whose condition is computed at run time; where --value NAME=VALUE "
-            "gives "
+            "{} (in a branch of an If whose condition is computed at run time; with --value NAME=VALUE for "
             "the input that decides, only the branch that is taken is read)",
             e.what());
       }

@@ -1,7 +1,7 @@
 // implicit_gemm's kernels that average what they compute, on a CPU, against plain loops: every tile, whole depths and
 // shared ones.
 #include "tests/cuda/emulation/emulation.h"
-// What is emulated comes first: kernels want its words.
+// The emulator comes first: kernels use its declarations.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -1,6 +1,6 @@
 // The rows of ChannelShuffle on a CPU, against its definition.
 #include "tests/cuda/emulation/emulation.h"
-// What is emulated comes first: kernels want its words.
+// The emulator comes first: kernels use its declarations.
 #include <deque>
 #include <numeric>
 

@@ -1,6 +1,6 @@
 // Rows side by side on a CPU, and what their channels are multiplied by, against plain loops.
 #include "tests/cuda/emulation/emulation.h"
-// What is emulated comes first: kernels want its words.
+// The emulator comes first: kernels use its declarations.
 #include <algorithm>
 #include <deque>
 

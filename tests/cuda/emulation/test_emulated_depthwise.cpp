@@ -1,6 +1,6 @@
 // depthwise_quads on a CPU, in INT8 and halves, against plain loops: every window, stride and width of a thread.
 #include "tests/cuda/emulation/emulation.h"
-// What is emulated comes first: kernels want its words.
+// The emulator comes first: kernels use its declarations.
 #include <algorithm>
 
 #include "layers/cuda/conv/depthwise/kernel.cuh"

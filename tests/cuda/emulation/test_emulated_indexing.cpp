@@ -1,6 +1,6 @@
 // Gather and scatter at positions that are data, TopK, CumSum and GridSample on a CPU, against the plain kernels.
 #include "tests/cuda/emulation/emulation.h"
-// What is emulated comes first: kernels want its words.
+// The emulator comes first: kernels use its declarations.
 #include <bit>
 
 #include "layers/cuda/movement/grid_sample_kernel.cuh"

@@ -1,6 +1,6 @@
 // The short arithmetic of INT8 kernels on a CPU, against the specification.
 #include "tests/cuda/emulation/emulation.h"
-// What is emulated comes first: kernels want its words.
+// The emulator comes first: kernels use its declarations.
 #include <array>
 #include <cmath>
 

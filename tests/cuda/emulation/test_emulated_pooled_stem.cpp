@@ -1,6 +1,6 @@
 // pooled_stem on a CPU, against plain loops.
 #include "tests/cuda/emulation/emulation.h"
-// What is emulated comes first: kernels want its words.
+// The emulator comes first: kernels use its declarations.
 #include <algorithm>
 #include <optional>
 #include <variant>

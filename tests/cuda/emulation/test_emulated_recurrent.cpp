@@ -1,6 +1,6 @@
 // Recurrent layers on a CPU, against the plain kernel.
 #include "tests/cuda/emulation/emulation.h"
-// What is emulated comes first: kernels want its words.
+// The emulator comes first: kernels use its declarations.
 #include "layers/cuda/linear/recurrent_kernel.cuh"
 #include "layers/reference/reference.h"
 #include "tests/cuda/emulation/layer_run.h"

@@ -1,6 +1,6 @@
 // row_chain on a CPU, against plain loops: clusters, all of which are alive at once.
 #include "tests/cuda/emulation/emulation.h"
-// What is emulated comes first: kernels want its words.
+// The emulator comes first: kernels use its declarations.
 #include <algorithm>
 #include <memory>
 #include <variant>

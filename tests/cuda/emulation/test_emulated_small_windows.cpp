@@ -1,7 +1,7 @@
 // Pools over small windows on a CPU, against plain loops: every policy, window and stride; odd extents, images smaller
 // than a window, padding of its own at every edge.
 #include "tests/cuda/emulation/emulation.h"
-// What is emulated comes first: kernels want its words.
+// The emulator comes first: kernels use its declarations.
 #include <algorithm>
 
 #include "layers/cuda/pooling/small_windows_kernel.cuh"

@@ -1,6 +1,6 @@
 // spread_gemm on a CPU, against plain loops: clusters of every width that a plan has.
 #include "tests/cuda/emulation/emulation.h"
-// What is emulated comes first: kernels want its words.
+// The emulator comes first: kernels use its declarations.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

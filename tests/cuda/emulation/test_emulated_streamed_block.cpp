@@ -1,6 +1,6 @@
 // streamed_block on a CPU, against plain loops, bit for bit.
 #include "tests/cuda/emulation/emulation.h"
-// What is emulated comes first: kernels want its words.
+// The emulator comes first: kernels use its declarations.
 #include <variant>
 
 #include "layers/cuda/conv/streamed_block/kernel.cuh"

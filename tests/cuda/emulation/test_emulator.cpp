@@ -1,6 +1,6 @@
 // The emulator finds what is wrong with kernels that are broken on purpose, and nothing in those that are not.
 #include "tests/cuda/emulation/emulation.h"
-// What is emulated comes first: kernels want its words.
+// The emulator comes first: kernels use its declarations.
 #include "tests/cuda/emulation/reference.h"
 #include "tests/cuda/emulation/small_kernels.cuh"
 

@@ -139,7 +139,7 @@ TEST(OnnxBranches, WhatDoesNotFitInABranchIsRefusedWithWhatDecides) {
   add_branch(last_node(model), "else_branch", "Abs", "x");
   EXPECT_THAT(model.failure<UnsupportedError>(),
               AllOf(HasSubstr("global pooling of 1x2"),
-                    HasSubstr("condition is computed at run time; where --value")));
+                    HasSubstr("condition is computed at run time; with --value")));
   OnnxOptions options;
   options.values = {{"rate", {16000}}};
   EXPECT_THAT(types_of(model.read(options).graph), ElementsAre("abs"));
