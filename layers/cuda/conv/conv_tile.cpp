@@ -29,15 +29,16 @@ std::int64_t blocks_of(const ConvShape& shape, const ConvTile& tile) {
 }
 
 // How much longer a step of listed blocks takes: they come from more lines of x, of one tap with holes between them
-// from nearly all of its lines. Fitted to eight layers on an H200, of a few taps in tiles of 64 columns to grouped
-// convolutions. A step in copies of 8 bytes, which are twice as
-// many, takes longer, too: this factor is fitted to the order of the tiles' times in RegNetY-400MF at batch 1 on an
-// H100.
+// from nearly all of its lines. Fitted to eight pruned layers on an H200. The blocks of a group lie side by side: in
+// tiles of 64 columns recorded grouped convolutions take no longer a step than others. A step in copies of 8 bytes,
+// which are twice as many, takes longer, too: this factor is fitted to the order of the tiles' times in RegNetY-400MF
+// at batch 1 on an H100.
 double step_factor(const ConvShape& shape, const ConvTile& tile) {
   const double copies = shape.unstored == 0 ? 1 : tile.columns == 32 ? 1.3 : 2;
   if (!shape.listed()) return copies;
   const bool one_tap = shape.kernel_h * shape.kernel_w == 1;
-  return copies * (tile.columns == 128 ? (one_tap ? 2.0 : 1.4) : (one_tap ? 3.0 : 1.0));
+  if (tile.columns == 128) return copies * (one_tap ? 2.0 : 1.4);
+  return copies * (one_tap ? 3.0 : shape.groups > 1 ? 1.0 : 1.9);
 }
 
 bool pays_to_overlap(const ConvShape& shape, const ConvTile& tile, int processors) {
