@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "apps/commands/commands.h"
 #include "apps/display/next_command.h"
@@ -24,11 +25,13 @@ namespace fs = std::filesystem;
 struct VerifyOptions {
   CommonOptions common;
   std::vector<std::string> directories;
-  double rtol = 1e-3;
+  std::optional<double> rtol;
   double atol = 1e-7;
   double norm = 0;  // > 0: judge floats by the relative norm of the error instead
   bool wide = false;
 };
+
+constexpr double kRtol = 1e-3;
 
 enum class Verdict { passed, failed, unsupported };
 
@@ -124,8 +127,8 @@ std::vector<NamedTensor> read_tensors(const fs::path& folder, const std::string&
 
 // Empty when equal within the tolerance. NaN equals NaN, an infinity only itself.
 template <typename T>
-std::string compare_values(std::span<const T> got, std::span<const T> expected, const VerifyOptions& options,
-                           Errors& errors) {
+std::string compare_values(std::span<const T> got, std::span<const T> expected, double rtol,
+                           const VerifyOptions& options, Errors& errors) {
   const bool by_norm = options.norm > 0 && std::is_floating_point_v<T>;
   std::string first;
   double error_squares = 0;
@@ -138,8 +141,7 @@ std::string compare_values(std::span<const T> got, std::span<const T> expected, 
     const double error = std::isfinite(g) && std::isfinite(e) ? std::abs(g - e) : HUGE_VAL;
     errors.max = std::max(errors.max, error);
     error_squares += error * error;
-    const bool within =
-        std::isfinite(error) && (by_norm || error <= options.atol + options.rtol * std::abs(e));
+    const bool within = std::isfinite(error) && (by_norm || error <= options.atol + rtol * std::abs(e));
     if (!within && first.empty()) first = fmt::format("element {} is {}, expected {}", i, g, e);
   }
   const double relative =
@@ -152,14 +154,16 @@ std::string compare_values(std::span<const T> got, std::span<const T> expected, 
 }
 
 // Empty when equal within the tolerance.
-std::string compare(const ConstTensorView& output, const Tensor& expected, const VerifyOptions& options,
+std::string compare(const ConstTensorView& output, const NamedTensor& stored, const VerifyOptions& options,
                     Errors& errors) {
+  const Tensor& expected = stored.tensor;
   if (!(output.desc.shape == expected.shape()) || output.desc.dtype != expected.desc().dtype) {
     return fmt::format("is {}, expected {}", output.desc.str(), expected.desc().str());
   }
   const Tensor got = to_layout(output, Layout::row_major);
+  const double rtol = options.rtol.value_or(std::max(kRtol, 2 * stored.stored_step));
   const auto check = [&]<typename T>(T) {
-    return compare_values<T>(got.values<T>(), expected.values<T>(), options, errors);
+    return compare_values<T>(got.values<T>(), expected.values<T>(), rtol, options, errors);
   };
   switch (expected.desc().dtype) {
     case DType::f32:
@@ -240,7 +244,7 @@ std::string run_data_set(const fs::path& directory, const fs::path& data, const 
     return fmt::format("{} outputs, {} expected", outputs.size(), expected.size());
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const std::string difference = compare(outputs[i], expected[i].tensor, options, result.errors);
+    const std::string difference = compare(outputs[i], expected[i], options, result.errors);
     if (!difference.empty()) return fmt::format("{}: output {} {}", data.filename().string(), i, difference);
   }
   return {};
@@ -299,7 +303,8 @@ int verify(const VerifyOptions& options) {
                {"relative", Table::Align::right, 2},
                {"verdict"},
                {"note", Table::Align::left, 0, true}});
-  nlohmann::ordered_json json = {{"command", "verify"}, {"rtol", options.rtol}, {"atol", options.atol}};
+  nlohmann::ordered_json json = {
+      {"command", "verify"}, {"rtol", options.rtol.value_or(kRtol)}, {"atol", options.atol}};
   if (options.norm > 0) json["norm"] = options.norm;
   json["tests"] = nlohmann::ordered_json::array();
   std::array<std::int64_t, 3> counts{};
@@ -355,9 +360,13 @@ void add_verify(CLI::App& app, int& exit_code) {
           "Folders with model.onnx and test_data_set_*/input_*.pb and output_*.pb, or folders of such")
       ->required()
       ->type_name("FOLDER");
-  command->add_option("--rtol", options->rtol, "Tolerance relative to the expected value")
+  command
+      ->add_option(
+          "--rtol", options->rtol,
+          "Tolerance relative to the expected value; where that is stored in 16 bits, by default two "
+          "units in its last place")
       ->check(nonnegative_number())
-      ->capture_default_str();
+      ->default_str(fmt::format("{}", kRtol));
   command->add_option("--atol", options->atol, "Absolute tolerance, added to it")
       ->check(nonnegative_number())
       ->capture_default_str();

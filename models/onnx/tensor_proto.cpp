@@ -211,6 +211,11 @@ bool is_widened(std::int32_t data_type) {
   return data_type == kFloat16 || data_type == kBfloat16;
 }
 
+double step_of_widened(std::int32_t data_type) {
+  if (data_type == kFloat16) return 0x1p-10;
+  return data_type == kBfloat16 ? 0x1p-7 : 0;
+}
+
 std::optional<NarrowInteger> narrow_integer(std::int32_t data_type) {
   switch (data_type) {
     case kUint16:

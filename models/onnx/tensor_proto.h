@@ -32,6 +32,8 @@ DType container_of(std::int32_t data_type);
 DType dtype_from_onnx(std::int32_t data_type);
 /// True for float16 and bfloat16.
 bool is_widened(std::int32_t data_type);
+/// The largest distance of two neighbouring numbers, relative to them: 2^-10 of float16, 2^-7 of bfloat16, 0 otherwise.
+double step_of_widened(std::int32_t data_type);
 
 /// Shape of TensorProto dims or a shape operand. Throws Error on negative extents and overflow,
 /// UnsupportedError on more than kMaxRank dimensions.

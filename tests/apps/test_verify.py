@@ -44,6 +44,18 @@ class Verify(CommandTest):
         self.assertAlmostEqual(test["max_error"], 1, delta=1e-6)
         self.json("verify", "tests", "--atol", "1.01")
 
+    def test_expected_values_in_bfloat16(self):
+        self.copy("test_relu")
+        path = self.folder / "tests/test_relu/test_data_set_0/output_0.pb"
+        data = path.read_bytes()
+        start = data.index(b"\x4a\xf0\x01")  # TensorProto.raw_data, 240 bytes
+        floats = data[start + 3:start + 243]
+        halves = b"".join(floats[i + 2:i + 4] for i in range(0, 240, 4))  # cut off, not rounded
+        path.write_bytes(data[:start].replace(b"\x10\x01", b"\x10\x10", 1) + b"\x4a\x78" + halves + data[start + 243:])
+        (test,) = self.json("verify", "tests")["tests"]
+        self.assertGreater(test["relative_error"], 1e-3)
+        self.json("verify", "tests", "--rtol", "1e-3", code=CHECK_FAILED)
+
     def test_two_tensors_of_one_name(self):
         self.copy("test_relu")
         data = self.folder / "tests/test_relu/test_data_set_0"

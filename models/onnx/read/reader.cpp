@@ -48,7 +48,8 @@ NamedTensor read_named_tensor(const std::filesystem::path& file) {
     onnx_pb::TensorProto proto;
     if (!proto.ParseFromIstream(&stream)) fail("not a tensor, or cut short");
     onnx::ExternalData none;
-    return NamedTensor{proto.name(), onnx::tensor_from_onnx(proto, none)};
+    return NamedTensor{proto.name(), onnx::tensor_from_onnx(proto, none),
+                       onnx::step_of_widened(proto.data_type())};
   });
 }
 

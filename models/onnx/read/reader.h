@@ -80,7 +80,8 @@ OnnxModel parse_onnx(std::span<const std::byte> bytes, const std::filesystem::pa
 
 struct NamedTensor {
   std::string name;
-  Tensor tensor;  ///< row_major
+  Tensor tensor;           ///< row_major
+  double stored_step = 0;  ///< step_of_widened() of the type in the file
 };
 
 /// Reads a file with one serialized TensorProto (input_0.pb of the ONNX test layout).
