@@ -58,7 +58,7 @@ class ZipArchive {
     return members;
   }
 
-  // The bytes of a member, whose number is known to be small enough.
+  // The bytes of a member whose size has been checked.
   std::string read(const ZipMember& member) const {
     const auto problem = [&](const char* what) {
       fail("{}: array '{}' {}", file_, printable(member.name), what);
@@ -100,7 +100,7 @@ class ZipArchive {
 
   [[noreturn]] void broken() const { fail("{}: the archive's directory is damaged", file_); }
 
-  // From the end on, since a comment of any bytes may follow.
+  // Searched from the end: a comment of any bytes may follow.
   std::size_t directory_end() const {
     for (std::size_t comment = 0; comment <= kMostComment && comment + kEndBytes <= content_.size();
          ++comment) {

@@ -16,15 +16,15 @@
 
 namespace pipit::internal {
 
-/// Or arrays: whatever load_sample() reads.
+/// Arrays work in the same way: load_sample() reads both.
 /// Decodes on the pool, several images at a time. Batches within `cache_bytes` are kept and decoded once, the others
 /// each time they are asked for, so memory does not grow with the number of images.
 class PreparedImages {
  public:
-  /// `inputs`: of the model; for images one, f32 or u8, of a shape that image_input() knows.
-  /// What a command keeps that goes through its images several times.
+  /// The cache of a command that goes through its images several times.
   static constexpr std::size_t kUsualCacheBytes = std::size_t{512} << 20;
 
+  /// `inputs` are the model's; for images there is one, f32 or u8, of a shape that image_input() knows.
   PreparedImages(std::vector<std::filesystem::path> images, Preprocess preprocess, SampleInputs inputs,
                  std::shared_ptr<ThreadPool> pool, std::size_t cache_bytes = 0);
 

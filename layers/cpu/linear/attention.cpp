@@ -20,14 +20,14 @@ namespace pipit::internal {
 
 namespace {
 
-constexpr std::int64_t kMostQueries = 64;
-// Scores of the queries that are computed together, at most, but of 8 in any case.
+constexpr std::int64_t kMaxQueries = 64;
+// At most so many scores are computed together, and those of 8 queries at least.
 constexpr std::int64_t kScoreFloats = 1 << 17;
-constexpr std::int64_t kFewQueries = 8;
-// Columns of a task that packs.
+constexpr std::int64_t kMinQueries = 8;
+// Columns that one task packs.
 constexpr std::int64_t kPackedKeys = 192;
 
-// x - the largest.
+// x minus the largest element.
 template <typename V>
 PIPIT_INLINE inline void below_largest(float* x, std::int64_t count, float& highest) {
   highest = fold<LargerOf, V>(x, count);
@@ -56,7 +56,7 @@ class Attention final : public Kernel {
     size_ = chain_.query.shape[rank - 1];
     results_ = chain_.value.shape[rank - 1];
     for (int d = 0; d + 2 < rank; ++d) matrices_ *= chain_.query.shape[d];
-    const std::int64_t together = std::clamp(kScoreFloats / keys_, kFewQueries, kMostQueries);
+    const std::int64_t together = std::clamp(kScoreFloats / keys_, kMinQueries, kMaxQueries);
     tile_ = std::min(tile_rows(queries_, together), queries_);
     tiles_ = ceil_div(queries_, tile_);
     key_blocks_ = GemmBlocking(size_, keys_, kPackedKeys);
@@ -176,7 +176,7 @@ class Attention final : public Kernel {
     for (std::int64_t n = 0; n < key_blocks_.n_blocks(); ++n)
       multiply_block_column(key_blocks_, packed, n, rows.count, alpha, query,
                             scores + n * key_blocks_.n_block, score_step_, workspace);
-    float factors[kMostQueries];
+    float factors[kMaxQueries];
     for (std::int64_t r = 0; r < rows.count; ++r) {
       float highest = 0;
       simd<below_largest<ShortVector>, below_largest<Vector>>(scores + r * score_step_, keys_, highest);

@@ -16,7 +16,7 @@ namespace pipit::internal {
 
 namespace {
 
-// The number that a constant of one f32 element is.
+// The value of a constant with one f32 element.
 std::optional<float> number_of(const NodeSpec& node, std::size_t input) {
   const Tensor* constant = node.constant(input);
   if (constant == nullptr || constant->desc().dtype != DType::f32 || constant->desc().elements() != 1)
@@ -41,7 +41,7 @@ const L* layer_if(const NodeSpec& node) {
   return node.layer.type() == L::kType ? &layer_as<L>(node.layer) : nullptr;
 }
 
-// A scale of one operand: which input has it.
+// A scale of one operand, and the input that holds it.
 std::optional<std::size_t> scale_of(const NodeSpec& node) {
   const auto* binary = layer_if<Binary>(node);
   if (binary == nullptr || binary->attributes().kind != BinaryKind::mul) return std::nullopt;
@@ -54,7 +54,7 @@ std::optional<std::size_t> scale_of(const NodeSpec& node) {
   return std::nullopt;
 }
 
-// What a value of the chain is.
+// The role of a value in the chain.
 struct Traced {
   enum class Kind : std::uint8_t { operand, scores, probabilities, highest_bias, no_keys, result };
   Kind kind = Kind::operand;

@@ -22,7 +22,7 @@ struct AttentionChain {
   AttentionOperand key;                  ///< [..., size, keys]
   AttentionOperand value;                ///< [..., keys, size of results]
   std::optional<AttentionOperand> bias;  ///< broadcast to [..., queries, keys]
-  bool zero_without_keys = false;        ///< rows whose bias is -inf throughout give 0; else no number
+  bool zero_without_keys = false;        ///< rows whose bias is -inf throughout give 0 instead of NaN
   Shape result;                          ///< [..., queries, size of results]
   Strides result_strides{};
 

@@ -11,7 +11,7 @@ namespace {
 
 using namespace cuda;
 
-// Of an index along the axis.
+// The scale and zero point of one index along the axis.
 struct AxisStep {
   float scale;
   int zero_point;

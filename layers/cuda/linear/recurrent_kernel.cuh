@@ -1,4 +1,4 @@
-// The recurrent part of RNN, GRU and LSTM: what the gates are computed of x is there already (layers/ops/recurrent.h).
+// The recurrent part of RNN, GRU and LSTM: the gates' products with x are inputs (layers/ops/recurrent.h).
 #pragma once
 
 #include "layers/cuda/device/faults.cuh"
@@ -55,7 +55,8 @@ struct RecurrentActivation {
   }
 };
 
-/// What of a step a launch computes. A GRU whose reset gate scales the state needs that of all units first.
+/// The part of a step that a launch computes. A GRU whose reset gate scales the state needs this gate of all units
+/// first.
 enum class RecurrentPhase { whole, reset, candidate };
 
 /// Extents, operands and states. States are f32 [directions, samples, hidden].
@@ -68,7 +69,7 @@ struct RecurrentArgs {
   Indices lengths;
   const void* weights = nullptr;  ///< [directions, gates hidden, hidden] of W
   Out y, last_hidden, last_cell;
-  float* states[2] = {};   ///< of the steps by turns
+  float* states[2] = {};   ///< alternate from step to step
   float* cell = nullptr;   ///< lstm
   float* reset = nullptr;  ///< gru, not linear_before_reset: the scaled state
   float* update = nullptr;
@@ -264,7 +265,7 @@ __global__ void __launch_bounds__(kRecurrentThreads) recurrent_step(const __grid
   }
 }
 
-/// The states before the first step.
+/// Writes the states before the first step.
 static __global__ void begin_recurrent(const __grid_constant__ RecurrentArgs a) {
   const auto i = static_cast<int>(thread_index());
   if (i >= a.directions * a.samples * a.hidden) return;
@@ -272,7 +273,7 @@ static __global__ void begin_recurrent(const __grid_constant__ RecurrentArgs a) 
   if (a.cell != nullptr) a.cell[i] = a.first_cell.data == nullptr ? 0 : load<float>(a.first_cell, i);
 }
 
-/// And those after the last one.
+/// Writes the last states to the outputs.
 static __global__ void end_recurrent(const __grid_constant__ RecurrentArgs a) {
   const auto i = static_cast<int>(thread_index());
   if (i >= a.directions * a.samples * a.hidden) return;

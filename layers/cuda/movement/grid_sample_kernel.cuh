@@ -1,4 +1,4 @@
-// GridSample: a thread has a position and up to eight channels, for which it finds once what is mixed.
+// GridSample: a thread computes one position for up to eight channels, and finds the elements to mix only once.
 #pragma once
 
 #include "layers/cuda/device/operands.cuh"
@@ -45,7 +45,7 @@ __device__ inline int grid_element(const GridSampling& g, float x, int extent) {
   return static_cast<int>(fminf(fmaxf(x, 0.0F), last));
 }
 
-/// Where the position `n` reads along one dimension, in elements of x, and how much each counts: 0 where nothing.
+/// The elements of x that position `n` reads along one dimension, and their weights; 0 outside.
 template <int Taps>
 __device__ inline void grid_taps(const GridSampling& g, float n, int extent, int stride, int (&at)[Taps],
                                  float (&weight)[Taps]) {

@@ -62,8 +62,8 @@ class GatherIndexedKernel final : public IndexedKernel {
   }
 };
 
-// Of the updates of an element the order counts, which threads do not keep: those that are first and last are found
-// before anything is written.
+// Updates of one element count in their order, which threads do not keep. So the first and the last update of each
+// element are found before anything is written.
 class ScatterIndexedKernel final : public IndexedKernel {
  public:
   explicit ScatterIndexedKernel(const NodeSpec& spec)

@@ -25,7 +25,7 @@ StridedLoop<N> groups_beside(int axis, const Shape& shape, const std::array<Stri
   return loop;
 }
 
-// All keys, with what pads the groups.
+// All keys, padding included.
 std::int64_t padded_keys(const TopK& layer, const Shape& shape) {
   const int axis = normalize_axis(layer.attributes().axis, shape.rank(), "TopK");
   const auto extent = static_cast<std::uint64_t>(std::max<std::int64_t>(shape[axis], 1));

@@ -5,8 +5,7 @@
 
 namespace pipit::internal::cuda {
 
-/// An element to be sorted: `value` is greater the earlier it comes, then the lower index comes first. What pads a
-/// group comes last.
+/// The key of an element in a sort. Larger values come first, of equal ones the lower index; padding comes last.
 struct SortKeys {
   std::uint64_t* value = nullptr;
   unsigned* index = nullptr;
@@ -66,7 +65,7 @@ __device__ inline void merge_chunk(std::uint64_t* value, unsigned* index, unsign
   __syncthreads();
 }
 
-/// Of sorted keys of a chunk the k first ones of each group.
+/// Writes the first k elements of each group in a chunk of sorted keys.
 __device__ inline void write_first(const SortedGroups& g, const unsigned* index, unsigned first, void* values,
                                    std::int64_t* indices, const In& x, unsigned element_bytes) {
   for (unsigned slot = threadIdx.x; slot < kSortChunk; slot += blockDim.x) {
@@ -98,8 +97,8 @@ __device__ inline void write_first(const SortedGroups& g, const unsigned* index,
   }
 }
 
-/// The first keys of every group, a chunk a block. Without `keys` a group fits into a chunk and the results are
-/// written; else chunks are sorted, by turns forward and backward, and stored.
+/// Sorts one chunk in each block. Without `keys` a group fits into a chunk, and its first elements are written;
+/// otherwise chunks are sorted forward and backward in turn, and stored.
 static __global__ void __launch_bounds__(kSortThreads)
     sort_chunks(SortedGroups g, SortKeys keys, void* values, std::int64_t* indices, In x,
                 unsigned element_bytes) {
@@ -128,7 +127,7 @@ static __global__ void __launch_bounds__(kSortThreads)
   }
 }
 
-/// One step over keys in memory, `stride` at least a chunk; a thread a pair.
+/// One step over keys in memory, for strides of at least a chunk: one pair of keys for each thread.
 static __global__ void sort_step(SortedGroups g, SortKeys keys, unsigned size, unsigned stride) {
   const unsigned pair = thread_index();
   if (pair >= g.groups * (g.padded / 2)) return;
@@ -141,7 +140,7 @@ static __global__ void sort_step(SortedGroups g, SortKeys keys, unsigned size, u
   keys.value[b] = u, keys.index[b] = i;
 }
 
-/// The steps after those, and for the last size the results.
+/// The remaining steps of a size, within chunks; after those of the last size, the results.
 static __global__ void __launch_bounds__(kSortThreads)
     finish_chunks(SortedGroups g, SortKeys keys, unsigned size, void* values, std::int64_t* indices, In x,
                   unsigned element_bytes) {
@@ -160,7 +159,7 @@ static __global__ void __launch_bounds__(kSortThreads)
   }
 }
 
-/// The sums along one dimension: a warp a group, 32 elements at once. W: double or std::int64_t.
+/// Sums along one dimension: one warp for each group, 32 elements at a time. W: double or std::int64_t.
 struct RunningSums {
   unsigned groups = 0;
   int extent = 0, y_stride = 0, x_stride = 0;
