@@ -97,8 +97,8 @@ class CommandTest(unittest.TestCase):
         # Without the progress that was taken away again.
         return re.sub(r"\r\x1b\[K[^\r\n]*(?=\r)|\r\x1b\[K", "", written.decode().replace("\r\n", "\n"))
 
-    def json(self, *arguments, code=OK):
-        return json.loads(self.pipit(*arguments, "--json", code=code).stdout)
+    def json(self, *arguments, code=OK, silent=True):
+        return json.loads(self.pipit(*arguments, "--json", code=code, silent=silent).stdout)
 
     def has_gpu(self):
         """Whether pipit finds a GPU that it can use; --version lists its libraries only then."""
