@@ -51,14 +51,16 @@ std::function<std::optional<Estimate>(const NodeSpec&)> streaming(
   };
 }
 
+double input_bytes(const NodeSpec& spec, std::size_t input) {
+  if (!spec.has_input(input)) return 0;
+  const TensorDesc& x = *spec.inputs[input];
+  const bool halved = spec.constant(input) != nullptr && spec.precision == Precision::fp16;
+  return static_cast<double>(x.elements()) * (halved ? 2.0 : static_cast<double>(dtype_bytes(x.dtype)));
+}
+
 double operand_megabytes(const NodeSpec& spec) {
   double bytes = static_cast<double>(spec.outputs[0].bytes());
-  for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
-    if (!spec.has_input(i)) continue;
-    const TensorDesc& x = *spec.inputs[i];
-    const bool halved = spec.constant(i) != nullptr && spec.precision == Precision::fp16;
-    bytes += static_cast<double>(x.elements()) * (halved ? 2.0 : static_cast<double>(dtype_bytes(x.dtype)));
-  }
+  for (std::size_t i = 0; i < spec.inputs.size(); ++i) bytes += input_bytes(spec, i);
   return 1e-6 * bytes;
 }
 

@@ -1,7 +1,7 @@
 // How long a launch is expected to take: what it does, times constants of its kernel on a card.
 //
 // The constants are fitted to recorded layers (tests/cuda/cost/fit_costs.py); cards without constants of their own take
-// those of an H100, with their own number of multiprocessors in the terms.
+// these, with their own number of multiprocessors in the terms.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +60,9 @@ LaunchTerms plain_terms(const NodeSpec& spec, const Window& window);
 std::function<std::optional<Estimate>(const NodeSpec&)> streaming(
     std::function<Refusal(const NodeSpec&)> refuse);
 
-/// Megabytes of the inputs and the output of a convolution or product, weights as they are packed.
+/// Bytes of an input of a convolution or product, weights as they are packed; 0 where it has none.
+double input_bytes(const NodeSpec& spec, std::size_t input);
+/// Megabytes of all inputs and the output.
 double operand_megabytes(const NodeSpec& spec);
 
 // Constants of the GPU kernels on the cards on which layers were recorded.

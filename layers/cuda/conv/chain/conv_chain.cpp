@@ -8,6 +8,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/gemm_args.h"
 #include "layers/cuda/conv/gemm_problem.h"
+#include "layers/cuda/cost/launch_cost.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
@@ -202,17 +203,12 @@ void append_units(const NodeSpec& spec, bool stored, std::vector<std::byte>& wei
 
 double chain_megabytes(const NodeSpec& first, std::span<const ChainLink> links) {
   double bytes = static_cast<double>((links.empty() ? first : *links.back().node).outputs[0].bytes());
-  const auto add = [&](const NodeSpec& node, std::size_t input) {
-    if (!node.has_input(input)) return;
-    const TensorDesc& x = *node.inputs[input];
-    const bool halved = node.constant(input) != nullptr && node.precision == Precision::fp16;
-    bytes += static_cast<double>(x.elements()) * (halved ? 2.0 : static_cast<double>(dtype_bytes(x.dtype)));
-  };
-  for (std::size_t i = 0; i < first.inputs.size(); ++i) add(first, i);
+  for (std::size_t i = 0; i < first.inputs.size(); ++i) bytes += input_bytes(first, i);
   for (const ChainLink& link : links) {
     for (std::size_t i = 0; i < link.sources.size(); ++i) {
       const LinkSource::Kind kind = link.sources[i].kind;
-      if (kind == LinkSource::Kind::none || kind == LinkSource::Kind::outside) add(*link.node, i);
+      if (kind == LinkSource::Kind::none || kind == LinkSource::Kind::outside)
+        bytes += input_bytes(*link.node, i);
     }
   }
   return 1e-6 * bytes;
