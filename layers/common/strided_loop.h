@@ -149,6 +149,20 @@ inline Strides broadcast_strides(const TensorDesc& desc, const Shape& shape) {
   return strides;
 }
 
+/// The collapsed loop over all dimensions of `shape` but `axis`, for operands with these strides.
+template <std::size_t Operands>
+StridedLoop<Operands> loop_beside(int axis, const Shape& shape,
+                                  const std::array<Strides, Operands>& strides) {
+  StridedLoop<Operands> loop;
+  for (int d = 0; d < shape.rank(); ++d) {
+    typename StridedLoop<Operands>::Offsets step;
+    for (std::size_t k = 0; k < Operands; ++k) step[k] = strides[k][static_cast<std::size_t>(d)];
+    if (d != axis) loop.add(shape[d], step);
+  }
+  loop.collapse();
+  return loop;
+}
+
 /// The collapsed loop over descs[0] (the output) with every operand broadcast to its shape, whatever the
 /// layouts.
 template <std::size_t Operands>

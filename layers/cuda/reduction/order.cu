@@ -12,19 +12,6 @@ namespace {
 
 using namespace cuda;
 
-// Over all dimensions but the axis.
-template <std::size_t N>
-StridedLoop<N> groups_beside(int axis, const Shape& shape, const std::array<Strides, N>& strides) {
-  StridedLoop<N> loop;
-  for (int d = 0; d < shape.rank(); ++d) {
-    typename StridedLoop<N>::Offsets step;
-    for (std::size_t k = 0; k < N; ++k) step[k] = strides[k][static_cast<std::size_t>(d)];
-    if (d != axis) loop.add(shape[d], step);
-  }
-  loop.collapse();
-  return loop;
-}
-
 // All keys, padding included.
 std::int64_t padded_keys(const TopK& layer, const Shape& shape) {
   const int axis = normalize_axis(layer.attributes().axis, shape.rank(), "TopK");
@@ -73,7 +60,7 @@ class TopKKernel final : public Kernel {
     const int axis = normalize_axis(a.axis, x.shape.rank(), "TopK");
     const auto d = static_cast<std::size_t>(axis);
     const std::array strides{outputs[0].desc.strides(), outputs[1].desc.strides(), x.strides()};
-    const StridedLoop<3> groups = groups_beside(axis, x.shape, strides);
+    const StridedLoop<3> groups = loop_beside(axis, x.shape, strides);
     SortedGroups g(groups);
     g.groups = static_cast<unsigned>(groups.size());
     g.extent = static_cast<unsigned>(x.shape[axis]);
@@ -105,7 +92,7 @@ void run_cum_sum(const CumSum& layer, std::span<const ConstTensorView> inputs,
   if (x.elements() == 0) return;
   const int axis = normalize_axis(a.axis, x.shape.rank(), "CumSum");
   const std::array strides{outputs[0].desc.strides(), x.strides()};
-  const StridedLoop<2> groups = groups_beside(axis, x.shape, strides);
+  const StridedLoop<2> groups = loop_beside(axis, x.shape, strides);
   RunningSums g(groups);
   g.groups = static_cast<unsigned>(groups.size());
   g.extent = static_cast<int>(x.shape[axis]);

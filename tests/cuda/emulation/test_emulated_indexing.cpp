@@ -110,18 +110,6 @@ TEST(EmulatedIndexing, Scatter) {
   }
 }
 
-template <std::size_t N>
-StridedLoop<N> groups_of(int axis, const Shape& shape, const std::array<Strides, N>& strides) {
-  StridedLoop<N> loop;
-  for (int d = 0; d < shape.rank(); ++d) {
-    typename StridedLoop<N>::Offsets step;
-    for (std::size_t k = 0; k < N; ++k) step[k] = strides[k][static_cast<std::size_t>(d)];
-    if (d != axis) loop.add(shape[d], step);
-  }
-  loop.collapse();
-  return loop;
-}
-
 TEST(EmulatedOrder, TopK) {
   LayerRandom random = layer_numbers(803);
   for (int round = 0; round < 24 && !::testing::Test::HasFailure(); ++round) {
@@ -138,7 +126,7 @@ TEST(EmulatedOrder, TopK) {
     const int axis = normalize_axis(a.axis, shape.rank(), "TopK");
     const auto d = static_cast<std::size_t>(axis);
     const std::array strides{y.desc.strides(), indices.desc.strides(), x.desc.strides()};
-    const auto loop = groups_of(axis, shape, strides);
+    const auto loop = loop_beside(axis, shape, strides);
     cuda::SortedGroups g(loop);
     g.groups = static_cast<unsigned>(loop.size());
     g.extent = static_cast<unsigned>(shape[axis]);
@@ -185,7 +173,7 @@ TEST(EmulatedOrder, CumSum) {
     const int axis = normalize_axis(a.axis, x.desc.shape.rank(), "CumSum");
     const auto d = static_cast<std::size_t>(axis);
     const std::array strides{y.desc.strides(), x.desc.strides()};
-    const auto loop = groups_of(axis, x.desc.shape, strides);
+    const auto loop = loop_beside(axis, x.desc.shape, strides);
     cuda::RunningSums g(loop);
     g.groups = static_cast<unsigned>(loop.size());
     g.extent = static_cast<int>(x.desc.shape[axis]);
