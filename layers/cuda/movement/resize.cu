@@ -139,6 +139,12 @@ std::array<int, kMaxRank> in_memory_order(const TensorDesc& y) {
   return order;
 }
 
+// Dimension `d` of the output, whose entries in a table begin at `entry`.
+ResizeAxis axis_of(const TensorDesc& y, int d, std::size_t entry) {
+  return {Divisor(static_cast<unsigned>(std::max<std::int64_t>(y.shape[d], 1))),
+          static_cast<int>(y.strides()[static_cast<std::size_t>(d)]), static_cast<int>(entry)};
+}
+
 class FilteredResizeKernel final : public Kernel {
  public:
   explicit FilteredResizeKernel(const NodeSpec& spec) {
@@ -146,7 +152,6 @@ class FilteredResizeKernel final : public Kernel {
     const TensorDesc& x = *spec.inputs[0];
     const TensorDesc& y = spec.outputs[0];
     const Strides from = x.strides();
-    const Strides to = y.strides();
     const std::array<int, kMaxRank> order = in_memory_order(y);
     geometry_.resize.rank = a.rank;
     geometry_.resize.size = static_cast<unsigned>(y.elements());
@@ -155,8 +160,7 @@ class FilteredResizeKernel final : public Kernel {
     for (int i = 0; i < a.rank; ++i) {
       const int d = order[static_cast<std::size_t>(i)];
       const auto u = static_cast<std::size_t>(d);
-      geometry_.resize.axis[i] = {Divisor(static_cast<unsigned>(std::max<std::int64_t>(y.shape[d], 1))),
-                                  static_cast<int>(to[u]), static_cast<int>(spans.size())};
+      geometry_.resize.axis[i] = axis_of(y, d, spans.size());
       if (resizes_axis(a, d, x.shape[d])) {
         geometry_.axis[geometry_.axes] = i;
         geometry_.stride[geometry_.axes++] = static_cast<int>(from[u]);
@@ -192,7 +196,6 @@ class ResizeKernel final : public Kernel {
     const TensorDesc& x = *spec.inputs[0];
     const TensorDesc& y = spec.outputs[0];
     const Strides from = x.strides();
-    const Strides to = y.strides();
     const std::array<int, kMaxRank> order = in_memory_order(y);
     linear_ = a.mode == ResizeMode::linear;
     geometry_.rank = a.rank;
@@ -201,8 +204,7 @@ class ResizeKernel final : public Kernel {
     for (int i = 0; i < a.rank; ++i) {
       const int d = order[static_cast<std::size_t>(i)];
       const auto u = static_cast<std::size_t>(d);
-      geometry_.axis[i] = {Divisor(static_cast<unsigned>(std::max<std::int64_t>(y.shape[d], 1))),
-                           static_cast<int>(to[u]), static_cast<int>(taps.size())};
+      geometry_.axis[i] = axis_of(y, d, taps.size());
       const bool resized = resizes_axis(a, d, x.shape[d]);
       if (resized && linear_) geometry_.mixed |= 1U << i;
       for (std::int64_t p = 0; p < y.shape[d]; ++p) {
