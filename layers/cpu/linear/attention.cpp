@@ -10,6 +10,7 @@
 #include "layers/cpu/linear/attention_chain.h"
 #include "layers/cpu/linear/gemm.h"
 #include "layers/cpu/vector/fold.h"
+#include "layers/cpu/vector/reductions.h"
 #include "layers/cpu/vector/row_kernels.h"
 #include "layers/cpu/work_sharing.h"
 #include "layers/ops/binary.h"
@@ -21,7 +22,7 @@ namespace pipit::internal {
 namespace {
 
 constexpr std::int64_t kMaxQueries = 64;
-// At most so many scores are computed together, and those of 8 queries at least.
+// Scores that are computed together: at most this many, or those of kMinQueries queries.
 constexpr std::int64_t kScoreFloats = 1 << 17;
 constexpr std::int64_t kMinQueries = 8;
 // Columns that one task packs.
@@ -33,14 +34,6 @@ PIPIT_INLINE inline void below_largest(float* x, std::int64_t count, float& high
   highest = fold<LargerOf, V>(x, count);
   PIPIT_INDEPENDENT
   for (std::int64_t i = 0; i < count; ++i) x[i] -= highest;
-}
-template <typename V>
-PIPIT_INLINE inline float sum_of(const float* x, std::int64_t count) {
-  return fold<Plus, V>(x, count);
-}
-template <typename V>
-PIPIT_INLINE inline float largest_of(const float* x, std::int64_t count) {
-  return fold<LargerOf, V>(x, count);
 }
 PIPIT_INLINE inline void scale_all(float* x, std::int64_t count, float factor) {
   for (std::int64_t i = 0; i < count; ++i) x[i] *= factor;
@@ -187,7 +180,7 @@ class Attention final : public Kernel {
       float* row = scores + r * score_step_;
       const bool none = chain_.zero_without_keys && factors[r] == -std::numeric_limits<float>::infinity() &&
                         is_without_keys(inputs, rows.matrix, rows.first + r);
-      factors[r] = none ? 0 : 1.0F / simd<sum_of<ShortVector>, sum_of<Vector>>(row, keys_);
+      factors[r] = none ? 0 : 1.0F / sum_of(row, keys_);
       if (none) std::fill_n(row, keys_, 0.0F);
     }
     const auto rank = static_cast<std::size_t>(chain_.query.shape.rank());
