@@ -19,11 +19,11 @@ namespace {
 // Signatures of an archive's parts (APPNOTE 4.3), and the bytes of their fixed fields.
 constexpr std::uint32_t kLocalHeader = 0x04034b50, kDirectoryEntry = 0x02014b50, kDirectoryEnd = 0x06054b50;
 constexpr std::size_t kLocalBytes = 30, kEntryBytes = 46, kEndBytes = 22;
-constexpr std::size_t kMostComment = 65535;
+constexpr std::size_t kMaxComment = 65535;
 // In 32 bits: the number is in an extra field of 64 bits.
 constexpr std::uint32_t kElsewhere = 0xffffffff;
 // What numpy writes before the elements is 128 bytes, more for many fields.
-constexpr std::size_t kMostHeader = std::size_t{1} << 16;
+constexpr std::size_t kMaxHeader = std::size_t{1} << 16;
 
 struct ZipMember {
   std::string name;
@@ -102,7 +102,7 @@ class ZipArchive {
 
   // Searched from the end: a comment of any bytes may follow.
   std::size_t directory_end() const {
-    for (std::size_t comment = 0; comment <= kMostComment && comment + kEndBytes <= content_.size();
+    for (std::size_t comment = 0; comment <= kMaxComment && comment + kEndBytes <= content_.size();
          ++comment) {
       const std::size_t at = content_.size() - kEndBytes - comment;
       if (number(at, 4) == kDirectoryEnd && number(at + 20, 2) == comment) return at;
@@ -147,7 +147,7 @@ std::map<std::string, Tensor> parse_npz(std::string_view content, const std::fil
     const std::optional<std::size_t> most = limit(name);
     if (!most) continue;
     if (arrays.contains(name)) fail("{}: array '{}' is there twice", file.string(), printable(name));
-    if (member.bytes == kElsewhere || member.bytes > *most + kMostHeader) {
+    if (member.bytes == kElsewhere || member.bytes > *most + kMaxHeader) {
       fail("{}: array '{}' has {} bytes, expected {} at most, and a header", file.string(), printable(name),
            member.bytes, *most);
     }

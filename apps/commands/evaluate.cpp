@@ -406,9 +406,7 @@ void add_evaluate(CLI::App& app, int& exit_code) {
   command
       ->add_option("FOLDER", options->folder,
                    "Images or arrays in one sub-folder per class, named by its label or all by their class "
-                   "indices; or "
-                   "files "
-                   "named with the class index and '_' first")
+                   "indices; or files named with the class index and '_' first")
       ->required()
       ->type_name("FOLDER");
   command

@@ -8,7 +8,7 @@
 
 namespace pipit::internal {
 
-/// An operand as it lies in memory, without the transposes that were asked for.
+/// An operand in its memory layout, before the transposes of the chain.
 struct AttentionOperand {
   int input = -1;                    ///< of the kernel; -1: a constant
   const Tensor* constant = nullptr;  ///< of a bias
@@ -26,9 +26,9 @@ struct AttentionChain {
   Shape result;                          ///< [..., queries, size of results]
   Strides result_strides{};
 
-  /// Nothing where the nodes are anything else.
+  /// Empty if the nodes are not an attention.
   static std::optional<AttentionChain> of(const NodeSpec& first, std::span<const ChainLink> links);
-  /// Whether one may begin with the node.
+  /// Whether an attention may begin with the node.
   static bool may_begin(const NodeSpec& first);
 };
 

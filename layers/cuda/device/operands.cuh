@@ -29,7 +29,7 @@ struct DeviceLoop {
     size = static_cast<unsigned>(loop.size() / width);
     for (int d = 0; d < rank; ++d) {
       const int points = d == rank - 1 ? width : 1;
-      // No point of an empty loop is asked for, but a divisor must not be 0.
+      // An empty loop has no points, but its divisors must not be 0.
       extent[d] = Divisor(static_cast<unsigned>(std::max<std::int64_t>(loop.extent(d) / points, 1)));
       for (int k = 0; k < N; ++k) {
         stride[d][k] = static_cast<int>(loop.strides(d)[static_cast<std::size_t>(k)]) * points;
@@ -46,7 +46,7 @@ struct DeviceLoop {
       for (int k = 0; k < N; ++k) at[k] += index * stride[d][k];
       i = rest;
     }
-    // What is left is the index of the outermost dimension. (Without dimensions i and the strides are 0.)
+    // The rest is the index of the outermost dimension. (Without dimensions, i and the strides are 0.)
 #pragma unroll
     for (int k = 0; k < N; ++k) at[k] += static_cast<int>(i) * stride[0][k];
   }
