@@ -98,8 +98,7 @@ add_kernels("cuda", {f"conv/{kernel}": "conv epilogue libraries device cost"
                      for kernel in "depthwise direct implicit_gemm library narrow_gemm pipelined_gemm resident_gemm "
                                    "spread_gemm stem".split()})
 add_kernels("cuda", {f"conv/{kernel}": "conv/spread_gemm conv/chain conv epilogue device cost"
-                     for kernel in "basic_block pooled_stem projected_sum resident_block row_chain "
-                                   "squeeze_excite streamed_block".split()})
+                     for kernel in "pooled_stem projected_sum resident_block row_chain squeeze_excite".split()})
 PRIVATE = {"layers/cpu", "layers/cuda", "layers/reference"}
 SHARED_TYPES = {"pipit/error.h", "pipit/scores.h", "pipit/types.h"}
 CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh"}

@@ -39,8 +39,6 @@ void register_cuda_resident_gemm(Registry& registry);
 void register_cuda_conv_implicit_gemm(Registry& registry);
 void register_cuda_direct(Registry& registry);
 void register_cuda_resident_block(Registry& registry);  // Conv and QConv; before row_chain
-void register_cuda_basic_block(Registry& registry);     // Conv and QConv; before row_chain
-void register_cuda_streamed_block(Registry& registry);  // Conv and QConv; before row_chain
 void register_cuda_projected_sum(Registry& registry);   // Conv and QConv; before row_chain
 void register_cuda_pooled_stem(Registry& registry);     // Conv and QConv; no single node
 void register_cuda_squeeze_excite(Registry& registry);  // Pool, QAveragePool; no single node

@@ -46,8 +46,6 @@ void register_cuda(Registry& registry) {
   register_cuda_pooled_stem(registry);
   register_cuda_squeeze_excite(registry);
   register_cuda_resident_block(registry);
-  register_cuda_basic_block(registry);
-  register_cuda_streamed_block(registry);
   register_cuda_projected_sum(registry);
   register_cuda_row_chain(registry);
 }

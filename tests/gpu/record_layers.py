@@ -36,7 +36,7 @@ import time
 
 import int8
 
-GROUPS = "pooled_stem,resident_block,streamed_block,basic_block,row_chain,projected_sum,squeeze_excite"
+GROUPS = "pooled_stem,resident_block,row_chain,projected_sum,squeeze_excite"
 
 
 def steps_of(document: dict, kernel: str | None = None) -> list[dict]:

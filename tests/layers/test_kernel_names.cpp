@@ -21,8 +21,8 @@ Registry named_registry() {
   for (const char* name :
        {"tile", "tile, f16 storage", "tile_pairs", "winograd_f4x4", "winograd_f2x2", "gemm_1x1"})
     add("Conv", DeviceKind::cpu, name);
-  add("Conv", DeviceKind::cuda, "streamed_block");
-  add("QConv", DeviceKind::cuda, "streamed_block");
+  add("Conv", DeviceKind::cuda, "pooled_stem");
+  add("QConv", DeviceKind::cuda, "pooled_stem");
   add("QConv", DeviceKind::cuda, "resident_block");
   add("Gemm", DeviceKind::cpu, "gemm");
   return registry;
@@ -37,7 +37,7 @@ std::vector<std::pair<std::string, std::string>> kernel_names_of(std::string_vie
 
 TEST(KernelNames, AKernelOfAnyDevice) {
   EXPECT_THAT(kernel_names_of("gemm_1x1"), ElementsAre(Pair("", "gemm_1x1")));
-  EXPECT_THAT(kernel_names_of("streamed_block"), ElementsAre(Pair("", "streamed_block")));
+  EXPECT_THAT(kernel_names_of("pooled_stem"), ElementsAre(Pair("", "pooled_stem")));
   EXPECT_THAT(kernel_names_of("tile"), ElementsAre(Pair("", "tile")));
 }
 
@@ -46,8 +46,8 @@ TEST(KernelNames, WhatSeveralHaveInCommon) {
 }
 
 TEST(KernelNames, ATypeInEveryPrecision) {
-  EXPECT_THAT(kernel_names_of("Conv=streamed_block"),
-              ElementsAre(Pair("Conv", "streamed_block"), Pair("QConv", "streamed_block")));
+  EXPECT_THAT(kernel_names_of("Conv=pooled_stem"),
+              ElementsAre(Pair("Conv", "pooled_stem"), Pair("QConv", "pooled_stem")));
   EXPECT_THAT(kernel_names_of("QConv=resident_block"), ElementsAre(Pair("QConv", "resident_block")));
 }
 
@@ -61,7 +61,7 @@ TEST(KernelNames, OthersAreRefusedWithTheList) {
     return "none";
   };
   constexpr const char* kAll =
-      "there are gemm, gemm_1x1, resident_block, streamed_block, tile, tile_pairs, winograd, winograd_f2x2, "
+      "there are gemm, gemm_1x1, pooled_stem, resident_block, tile, tile_pairs, winograd, winograd_f2x2, "
       "winograd_f4x4";
   EXPECT_THAT(refusal("row"), HasSubstr("no kernel 'row'; " + std::string(kAll)));
   EXPECT_THAT(refusal(""), HasSubstr("no kernel ''"));

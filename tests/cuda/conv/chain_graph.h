@@ -89,9 +89,8 @@ inline std::shared_ptr<const ExecutionPlan> plan_for(const Graph& graph, DeviceK
   CompileOptions options;
   options.planning.device = device;
   options.planning.precision = precision;
-  options.planning.exclude_kernels = {{"row_chain"},      {"resident_block"}, {"basic_block"},
-                                      {"streamed_block"}, {"projected_sum"},  {"pooled_stem"},
-                                      {"squeeze_excite"}};
+  options.planning.exclude_kernels = {
+      {"row_chain"}, {"resident_block"}, {"projected_sum"}, {"pooled_stem"}, {"squeeze_excite"}};
   if (!kernel.empty()) {
     options.planning.prefer_kernels = {{kernel}};
     std::erase_if(options.planning.exclude_kernels,

@@ -6,10 +6,8 @@
 #include <string>
 #include <variant>
 
-#include "layers/cuda/conv/basic_block/plan.h"
 #include "layers/cuda/conv/pooled_stem/plan.h"
 #include "layers/cuda/conv/resident_block/plan.h"
-#include "layers/cuda/conv/streamed_block/plan.h"
 #include "tests/cuda/conv/random_chain.h"
 #include "tests/cuda/seed.h"
 
@@ -25,6 +23,22 @@ ConvChainShape block_shape(int images, int height, int width, int element_bytes,
           element_bytes, {kC},   {{0, -1, kC, kC, true}, {1, adds ? 0 : -1, kC, kC, true}}};
 }
 
+// Why a block has no plan; empty: it has one.
+std::string reason_of(const ConvChainShape& shape) {
+  const auto plan = plan_block(shape, block_roles(shape).value(), 132);
+  const auto* reason = std::get_if<std::string>(&plan);
+  return reason == nullptr ? "" : *reason;
+}
+
+// Each tile has one worker, and each worker a tile.
+void expect_every_tile(const BlockPlan& plan) {
+  const int most = plan.least_tiles + (plan.more_tiles > 0 ? 1 : 0);
+  EXPECT_LT(plan.more_tiles, plan.workers);
+  EXPECT_LT((plan.workers - 1) * plan.least_tiles + plan.more_tiles, plan.tiles);
+  EXPECT_GE(plan.workers * plan.least_tiles + plan.more_tiles, plan.tiles);
+  EXPECT_LT(plan.workers * plan.least_tiles + plan.more_tiles - plan.tiles, most);
+}
+
 TEST(BasicBlockPlan, RandomBlocksFit) {
   const unsigned seed = test::gpu_seed() + 430;
   std::mt19937 random(seed);
@@ -33,25 +47,27 @@ TEST(BasicBlockPlan, RandomBlocksFit) {
     const ConvChainShape shape =
         block_shape(draw(random, 1, 99), draw(random, 1, 99), width, draw(random, 1, 2), i % 2 == 0);
     ASSERT_TRUE(is_basic_block(shape));
-    const auto planned = plan_basic_block(shape);
+    const auto planned = plan_block(shape, block_roles(shape).value(), 132);
     if (const auto* reason = std::get_if<std::string>(&planned)) {
       EXPECT_TRUE(width == 127 && shape.element_bytes == 2)
           << *reason << ", width " << width << ", seed " << seed;
       continue;
     }
-    const auto& plan = std::get<BasicBlockPlan>(planned);
+    const auto& plan = std::get<BlockPlan>(planned);
     EXPECT_LE(plan.shared_bytes(), kBlockMaxShared);
-    EXPECT_LE(plan.x_ring, kBasicTurns);
+    expect_every_tile(plan);
+    EXPECT_LE(plan.slots, kBlockTurns);
   }
 }
 
 // At 56x56 no group waits for a free tile: each has tiles of its own in both rings.
 TEST(BasicBlockPlan, HasATileForEveryGroup) {
   for (const int element_bytes : {1, 2}) {
-    const auto plan = std::get<BasicBlockPlan>(plan_basic_block(block_shape(1, 56, 56, element_bytes, true)));
+    const ConvChainShape shape = block_shape(1, 56, 56, element_bytes, true);
+    const auto plan = std::get<BlockPlan>(plan_block(shape, block_roles(shape).value(), 132));
     EXPECT_EQ(plan.tiles, 49);
     EXPECT_EQ(plan.halo, 1);
-    EXPECT_GE(plan.x_ring, plan.lag + block_groups(element_bytes));
+    EXPECT_GE(plan.slots, plan.lag + block_groups(element_bytes));
     EXPECT_GE(plan.ring, plan.lag + block_groups(element_bytes));
   }
 }
@@ -79,8 +95,7 @@ TEST(BasicBlockPlan, RefusesOtherChains) {
 
 TEST(BasicBlockPlan, RefusesLongRows) {
   const auto reason = [](int width, int element_bytes) {
-    const auto plan = plan_basic_block(block_shape(1, 4, width, element_bytes, true));
-    return std::holds_alternative<std::string>(plan) ? std::get<std::string>(plan) : "";
+    return reason_of(block_shape(1, 4, width, element_bytes, true));
   };
   EXPECT_EQ(reason(447, 1), "");
   EXPECT_THAT(reason(448, 1), HasSubstr("too long"));
@@ -95,9 +110,9 @@ TEST(ResidentBlockPlan, RandomBlocksFit) {
     ConvChainShape shape = test::random_block(random, draw(random, 1, 2), draw(random, 0, 3));
     shape.images = draw(random, 1, 99), shape.height = draw(random, 1, 99);
     shape.width = draw(random, 0, 3) == 0 ? draw(random, 60, 90) : draw(random, 1, 30);
-    const std::optional<BlockRoles> roles = block_roles(shape, kUnitChannels);
+    const std::optional<BlockRoles> roles = block_roles(shape);
     ASSERT_TRUE(roles) << "case " << i << ", seed " << seed;
-    const auto planned = plan_block(shape, *roles);
+    const auto planned = plan_block(shape, *roles, 132);
     if (const auto* reason = std::get_if<std::string>(&planned)) {
       // Wide images in fp16, where weights leave room for few tiles.
       EXPECT_THAT(*reason, HasSubstr("no room"));
@@ -106,6 +121,7 @@ TEST(ResidentBlockPlan, RandomBlocksFit) {
     }
     const auto& plan = std::get<BlockPlan>(planned);
     EXPECT_LE(plan.shared_bytes(), kBlockMaxShared);
+    expect_every_tile(plan);
     // The window of an iteration reads tiles whose room no later head has taken.
     EXPECT_LT(2 * plan.halo, plan.ring) << "case " << i << ", seed " << seed;
   }
@@ -114,11 +130,11 @@ TEST(ResidentBlockPlan, RandomBlocksFit) {
 TEST(ResidentBlockPlan, RefusesOtherChains) {
   const ConvChainShape block{
       1, 8, 8, 1, {256}, {{0, -1, 256, 64, false}, {1, -1, 64, 64, true}, {2, 0, 64, 256, false}}};
-  EXPECT_TRUE(block_roles(block, kUnitChannels));
+  EXPECT_TRUE(block_roles(block));
   const auto refuses = [&](auto change) {
     ConvChainShape other = block;
     change(other);
-    return !block_roles(other, kUnitChannels);
+    return !block_roles(other);
   };
   EXPECT_TRUE(refuses([](ConvChainShape& s) { s.convs.pop_back(); }));
   EXPECT_TRUE(refuses([](ConvChainShape& s) { s.convs[0].window = true; }));
@@ -131,8 +147,7 @@ TEST(ResidentBlockPlan, RefusesOtherChains) {
   EXPECT_TRUE(refuses([](ConvChainShape& s) { s.inputs.push_back(64); }));
   ConvChainShape wide = block;
   wide.inputs = {320}, wide.convs[0].in_c = 320, wide.convs[2].out_c = 320;
-  EXPECT_THAT(std::get<std::string>(plan_block(wide, *block_roles(wide, kUnitChannels))),
-              HasSubstr("more channels"));
+  EXPECT_THAT(reason_of(wide), HasSubstr("more channels"));
 }
 
 TEST(StreamedBlockPlan, RandomBlocksFit) {
@@ -145,12 +160,13 @@ TEST(StreamedBlockPlan, RandomBlocksFit) {
     } while (shape.inputs[0] + shape.convs.back().out_c < 3 * kStreamedInner);
     shape.images = draw(random, 1, 99), shape.height = draw(random, 1, 99);
     shape.width = draw(random, 0, 3) == 0 ? draw(random, 60, 127) : draw(random, 1, 30);
-    const std::optional<BlockRoles> roles = block_roles(shape, kStreamedInner);
-    ASSERT_TRUE(roles) << "case " << i << ", seed " << seed;
-    const auto planned = plan_streamed_block(shape, *roles, draw(random, 1, 132));
-    ASSERT_TRUE(std::holds_alternative<StreamedPlan>(planned))
+    const std::optional<BlockRoles> roles = block_roles(shape);
+    ASSERT_TRUE(roles && roles->form == BlockForm::streamed) << "case " << i << ", seed " << seed;
+    const auto planned = plan_block(shape, *roles, draw(random, 1, 132));
+    ASSERT_TRUE(std::holds_alternative<BlockPlan>(planned))
         << std::get<std::string>(planned) << ", seed " << seed;
-    EXPECT_LE(std::get<StreamedPlan>(planned).shared_bytes(), kBlockMaxShared);
+    EXPECT_LE(std::get<BlockPlan>(planned).shared_bytes(), kBlockMaxShared);
+    expect_every_tile(std::get<BlockPlan>(planned));
   }
 }
 
@@ -160,9 +176,7 @@ TEST(StreamedBlockPlan, RefusesWhatItHasNoRoomFor) {
   const auto reason = [&](auto change) {
     ConvChainShape other = block;
     change(other);
-    const auto plan = plan_streamed_block(other, block_roles(other, kStreamedInner).value(), 132);
-    const auto* why = std::get_if<std::string>(&plan);
-    return why == nullptr ? "" : *why;
+    return reason_of(other);
   };
   EXPECT_EQ(reason([](ConvChainShape&) {}), "");
   EXPECT_THAT(reason([](ConvChainShape& s) { s.element_bytes = 2; }), testing::HasSubstr("int8"));

@@ -12,7 +12,6 @@
 #include "engine/platform/device.h"
 #include "engine/runtime/device_session.h"
 #include "engine/runtime/layer_clock.h"
-#include "layers/cuda/conv/basic_block/plan.h"
 #include "layers/cuda/conv/depthwise/plan.h"
 #include "layers/cuda/conv/direct/launch.h"
 #include "layers/cuda/conv/gemm_args.h"
@@ -27,7 +26,6 @@
 #include "layers/cuda/conv/spread_gemm/plan.h"
 #include "layers/cuda/conv/squeeze_excite/plan.h"
 #include "layers/cuda/conv/stem/plan.h"
-#include "layers/cuda/conv/streamed_block/plan.h"
 #include "layers/cuda/conv/tensor_map.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/libraries/lt_gemm.h"
@@ -243,25 +241,19 @@ cudaError_t row_chain_clusters(bool, int ranks, int, int& clusters) {
   return cudaSuccess;
 }
 
-cudaError_t prepare_basic_block(const BasicBlockPlan&) {
-  return cudaSuccess;
-}
 cudaError_t prepare_pooled_stem(bool, bool) {
   return cudaSuccess;
 }
 cudaError_t prepare_projected_sum(const ProjectedSumArgs&) {
   return cudaSuccess;
 }
-cudaError_t prepare_resident_block(const BlockPlan&) {
+cudaError_t prepare_resident_block(const ResidentBlockArgs&) {
   return cudaSuccess;
 }
 cudaError_t prepare_row_chain(bool) {
   return cudaSuccess;
 }
 cudaError_t prepare_squeeze_excite(int) {
-  return cudaSuccess;
-}
-cudaError_t prepare_streamed_block(const StreamedBlockArgs&) {
   return cudaSuccess;
 }
 cudaError_t prepare_conv_depthwise_quads(ConvDepthwiseArgs&, bool&) {
@@ -293,9 +285,6 @@ cudaError_t prepare_pipelined_gemm(int, const PipelinedArgs&, int& resident_bloc
   return cudaSuccess;
 }
 
-cudaError_t launch_basic_block(const BasicBlockArgs&, cudaStream_t) {
-  return cudaSuccess;
-}
 cudaError_t launch_concat_rows(ConcatThen, const ConcatRowsArgs&, bool, cudaStream_t) {
   return cudaSuccess;
 }
@@ -312,9 +301,6 @@ cudaError_t launch_row_chain(bool, int, const RowChainArgs&, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_squeeze_excite(const SqueezeArgs&, cudaStream_t) {
-  return cudaSuccess;
-}
-cudaError_t launch_streamed_block(const StreamedBlockArgs&, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_conv_depthwise_quads(const ConvDepthwiseArgs&, bool, cudaStream_t) {

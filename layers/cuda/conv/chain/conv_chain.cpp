@@ -181,23 +181,13 @@ void append_unit_constants(const NodeSpec& spec, bool stored, std::vector<std::b
 }
 
 void append_units(const NodeSpec& spec, bool stored, std::vector<std::byte>& weights,
-                  std::vector<std::byte>& constants) {
-  const std::vector<std::byte> ordered = ordered_weights(spec);
-  const auto in_c = static_cast<int>(spec.inputs[0]->shape[1]);
-  const auto out_c = static_cast<int>(spec.outputs[0].shape[1]);
-  const auto taps = static_cast<int>(conv_attributes(spec).window.taps());
-  const int element_bytes = is_int8_conv(spec) ? 1 : 2;
-  constexpr std::size_t kElements = std::size_t{kUnitChannels} * kUnitChannels;
-  for (int output = 0; output < out_c; output += kUnitChannels) {
-    for (int tap = 0; tap < taps; ++tap) {
-      for (int channel = 0; channel < in_c; channel += kUnitChannels) {
-        const std::size_t at = weights.size();
-        weights.resize(at + kElements * static_cast<std::size_t>(element_bytes));
-        pack_unit(ordered.data(), in_c, taps, tap, channel, output, stored, element_bytes,
-                  weights.data() + at);
-      }
-    }
-  }
+                  std::vector<std::byte>& constants, int inner) {
+  append_units(ordered_weights(spec).data(),
+               {.in_c = static_cast<int>(spec.inputs[0]->shape[1]),
+                .out_c = static_cast<int>(spec.outputs[0].shape[1]),
+                .taps = static_cast<int>(conv_attributes(spec).window.taps()),
+                .element_bytes = is_int8_conv(spec) ? 1 : 2},
+               stored, inner, weights);
   append_unit_constants(spec, stored, constants);
 }
 

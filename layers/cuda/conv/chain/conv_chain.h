@@ -60,9 +60,9 @@ inline constexpr std::int64_t kLargeSum = std::int64_t{1} << 24;
 bool has_sums_below(const NodeSpec& spec, bool relu, std::int64_t limit);
 /// Biases, and in INT8 multipliers, of every unit of outputs (pack_unit_constants).
 void append_unit_constants(const NodeSpec& spec, bool stored, std::vector<std::byte>& constants);
-/// These, and all units of weights (pack_unit): by outputs, taps, channels.
+/// These, and all units of weights.
 void append_units(const NodeSpec& spec, bool stored, std::vector<std::byte>& weights,
-                  std::vector<std::byte>& constants);
+                  std::vector<std::byte>& constants, int inner = kUnitChannels);
 
 /// Megabytes that a chain reads and writes: constants, what it does not compute itself, and its output.
 double chain_megabytes(const NodeSpec& first, std::span<const ChainLink> links);

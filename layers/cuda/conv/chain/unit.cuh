@@ -245,7 +245,7 @@ __device__ __forceinline__ void put_rows(std::uint32_t ring, int slot, int warp,
   for (int half = 0; half < 2; ++half) {
     const std::uint32_t to = ring_row<RowBytes>(ring, slot, half, warp, lane);
 #pragma unroll
-    for (int w = 0; w < RowBytes / 64; ++w) {
+    for (int w = 0; w < static_cast<int>(sizeof outputs[half].word / 16); ++w) {
       const auto& word = outputs[half].word;
       store_four(swizzled<RowBytes>(to + w * 64),
                  make_uint4(word[w * 4], word[w * 4 + 1], word[w * 4 + 2], word[w * 4 + 3]));
@@ -260,7 +260,7 @@ __device__ __forceinline__ void get_rows(std::uint32_t ring, int slot, int warp,
   for (int half = 0; half < 2; ++half) {
     const std::uint32_t from = ring_row<RowBytes>(ring, slot, half, warp, lane);
 #pragma unroll
-    for (int w = 0; w < RowBytes / 64; ++w) {
+    for (int w = 0; w < static_cast<int>(sizeof held[half].word / 16); ++w) {
       const uint4 four = load_four(swizzled<RowBytes>(from + w * 64));
       std::uint32_t* word = held[half].word + w * 4;
       word[0] = four.x, word[1] = four.y, word[2] = four.z, word[3] = four.w;
@@ -268,7 +268,60 @@ __device__ __forceinline__ void get_rows(std::uint32_t ring, int slot, int warp,
   }
 }
 
+/// The outputs of a unit whose weights are packed as not stored, as left operands of the next products.
+template <typename Sum>
+__device__ __forceinline__ void put_operands(const Outputs<Sum> (&outputs)[2], std::uint32_t (*operands)[4]) {
+#pragma unroll
+  for (int w = 0; w < static_cast<int>(sizeof outputs[0].word / 4); ++w) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) operands[w / 2][w % 2 * 2 + half] = outputs[half].word[w];
+  }
+}
+
+/// Sums of a tile and 128 outputs, which are two units.
+template <typename Sum>
+struct TwoUnits {
+  Sum all[2 * 8][4];
+  __device__ __forceinline__ Sums<Sum>& unit(int u) { return *reinterpret_cast<Sums<Sum>*>(&all[u * 8]); }
+};
+
+// What a block of threads begins with.
+
+/// Barriers of `count` turns: a copy fills one, `readers` warps leave it.
+__device__ __forceinline__ void init_turns(std::uint32_t full, std::uint32_t empty, int count, int readers) {
+  for (int t = 0; t < count; ++t) {
+    ptx::init_barrier(full + t * 8, 1);
+    ptx::init_barrier(empty + t * 8, readers);
+  }
+}
+/// Constants to shared memory, by all threads.
+template <int Threads, typename Sum, bool Small = true>
+__device__ __forceinline__ void put_constants(std::uint32_t to, const std::byte* constants, int bytes) {
+  for (int i = static_cast<int>(threadIdx.x) * 16; i < bytes; i += Threads * 16)
+    store_four(to + i, constant<Sum, Small>(constants, i));
+}
+
 #ifdef PIPIT_WARPGROUP_MMA
+
+/// Begins sums += left * right, of a depth of 32 bytes for each of `Products`. left: a matrix in shared memory.
+template <int Products, int Units, typename Sum>
+__device__ __forceinline__ void begin_multiply(Sum (&sums)[Units][4], std::uint64_t left,
+                                               std::uint64_t right) {
+  ptx::begin_products();
+#pragma unroll
+  for (int k = 0; k < Products; ++k) ptx::multiply_group(sums, left + k * 2, right + k * 2);
+  ptx::end_products();
+}
+/// The same of left operands in registers.
+template <int Products, int Units, typename Sum>
+__device__ __forceinline__ void begin_multiply(Sum (&sums)[Units][4],
+                                               const std::uint32_t (&left)[Products][4],
+                                               std::uint64_t right) {
+  ptx::begin_products();
+#pragma unroll
+  for (int k = 0; k < Products; ++k) ptx::multiply_group(sums, left[k], right + k * 2);
+  ptx::end_products();
+}
 
 /// sums += a window of 64 channels * its weights, one unit after the other, by taps. Left operands of Ahead taps have
 /// registers at once.
@@ -286,11 +339,7 @@ __device__ __forceinline__ void multiply_window(Sums<Sum>& sums, const RingWindo
   for (int tap = 0; tap < Ahead - 1; ++tap) load(tap);
 #pragma unroll
   for (int tap = 0; tap < kTaps; ++tap) {
-    ptx::begin_products();
-#pragma unroll
-    for (int k = 0; k < kProducts; ++k)
-      ptx::multiply_group(sums, left[tap % Ahead][k], weights + (tap * kUnitRows * RowBytes >> 4) + k * 2);
-    ptx::end_products();
+    begin_multiply(sums, left[tap % Ahead], weights + (tap * kUnitRows * RowBytes >> 4));
     // The operands that are loaded next take the place of those of the products before these.
     ptx::wait_products<1>();
     if (tap + Ahead - 1 < kTaps) load(tap + Ahead - 1);
@@ -301,43 +350,3 @@ __device__ __forceinline__ void multiply_window(Sums<Sum>& sums, const RingWindo
 #endif
 
 }  // namespace pipit::internal::cuda::units
-
-namespace pipit::internal::cuda {
-
-// Groups of four warps that take turns at the iterations of a residual block: what they are made of, and how they wait
-// for one another.
-
-/// Sum: float for halves, std::int32_t for bytes.
-template <typename Sum>
-struct BlockTraits {
-  static constexpr int kBytes = std::is_same_v<Sum, float> ? 2 : 1;  // of an element
-  static constexpr int kGroups = block_groups(kBytes);
-  static constexpr int kThreads = kGroups * 128 + 128;
-  /// Registers of a thread that multiplies; a block has 65536, and threads that copy keep kFewRegisters.
-  static constexpr int kRegisters = kGroups == 3 ? 152 : 112;
-  static constexpr int kFewRegisters = kGroups == 3 ? 40 : 24;
-  static constexpr int kRowBytes = kUnitChannels * kBytes;
-  static constexpr int kUnitBytes = kUnitRows * kRowBytes;
-  static constexpr int kProducts = kRowBytes / 32;                          // of a unit's depth
-  static constexpr int kConstants = kUnitChannels * (kBytes == 1 ? 8 : 4);  // bytes of a unit's
-};
-
-/// Iterations up to `last` that the group takes part in.
-template <int Groups>
-__device__ __forceinline__ int iterations_until(int last, int group) {
-  return last < group ? 0 : (last - group) / Groups + 1;
-}
-/// Waits, a whole warp, until every warp has counted all its iterations up to `last`. Counters: one of each warp. Not
-/// counted together: a warp may count one iteration more while another of its group has yet to count.
-template <int Groups>
-__device__ __forceinline__ void await_iterations(const int* counters, int lane, int last) {
-  const int other = lane % (Groups * 4);
-  ptx::wait_counters(counters + other, iterations_until<Groups>(last, other / 4));
-}
-/// By a whole warp.
-__device__ __forceinline__ void count_iteration(int* counters, int group, int warp, int lane) {
-  __syncwarp();
-  if (lane == 0) ptx::count_up(counters + group * 4 + warp);
-}
-
-}  // namespace pipit::internal::cuda

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include "layers/cuda/conv/conv_tile.h"
@@ -80,6 +79,27 @@ inline void pack_unit(const std::byte* weights, int in_c, int taps, int tap, int
   }
 }
 
+/// A convolution's weights, [out_c][taps][in_c].
+struct UnitWeights {
+  int in_c = 0, out_c = 0, taps = 1, element_bytes = 1;
+};
+/// All units of a convolution (pack_unit): by `inner` outputs, taps, `inner` channels, units of these outputs.
+inline void append_units(const std::byte* weights, const UnitWeights& of, bool stored, int inner,
+                         std::vector<std::byte>& to) {
+  const auto bytes = static_cast<std::size_t>(kUnitChannels) * inner * of.element_bytes;
+  for (int output = 0; output < of.out_c; output += inner) {
+    for (int tap = 0; tap < of.taps; ++tap) {
+      for (int channel = 0; channel < of.in_c; channel += inner) {
+        for (int unit = output; unit < output + inner; unit += kUnitChannels) {
+          to.resize(to.size() + bytes);
+          pack_unit(weights, of.in_c, of.taps, tap, channel, unit, stored, of.element_bytes,
+                    to.data() + to.size() - bytes, inner);
+        }
+      }
+    }
+  }
+}
+
 /// 64 values of 4 bytes in the order in which lanes read them: 16 bytes of four lanes are neighbours.
 inline void pack_unit_constants(const std::byte* values, bool stored, int element_bytes, std::byte* to) {
   for (int lane = 0; lane < 4; ++lane) {
@@ -92,51 +112,11 @@ inline void pack_unit_constants(const std::byte* values, bool stored, int elemen
 
 // Residual blocks: what the kernels that compute one, or its end, share.
 
-inline constexpr int kBlockTaps = 9;
 inline constexpr int kBlockChunkBytes =
     128;  ///< of a position's channels of x, which are copied at once for a tile
 inline constexpr int kBlockSlotBytes = kUnitRows * kBlockChunkBytes;
-inline constexpr int kBlockMaxUnits = 4;           ///< units of outputs, and of x
 inline constexpr int kBlockMaxShared = 227 << 10;  ///< bytes that a block of threads may take on Hopper
 inline constexpr int kBlockReserved = 2
                                       << 10;  ///< of them: barriers, counters, the alignment of what follows
-
-/// Groups of four warps, which do iterations in turn; their registers limit the number of groups.
-constexpr int block_groups(int element_bytes) {
-  return element_bytes == 1 ? 4 : 3;
-}
-
-/// Which convolution of the chain is what; -1: there is none.
-struct BlockRoles {
-  int head = -1, window = -1, tail = -1, projection = -1;
-};
-
-/// The roles of the convolutions of a block of `inner` channels between its convolutions. Nothing where the chain is no
-/// such block.
-inline std::optional<BlockRoles> block_roles(const ConvChainShape& shape, int inner) {
-  const auto count = static_cast<int>(shape.convs.size());
-  if (shape.inputs.size() != 1 || count < 3 || count > 4) return std::nullopt;
-  const auto conv = [&](int role) { return shape.convs[static_cast<std::size_t>(role)]; };
-  const auto value = [](int role) { return role + 1; };  // values begin with x
-  BlockRoles roles;
-  const auto is_tail = [&](int c) { return roles.window >= 0 && conv(c).x == value(roles.window); };
-  for (int c = 0; c < count; ++c) {
-    int& role = conv(c).window                            ? roles.window
-                : is_tail(c)                              ? roles.tail
-                : conv(c).out_c == inner && c + 1 < count ? roles.head
-                                                          : roles.projection;
-    if (role >= 0 || (conv(c).residual >= 0 && c + 1 < count)) return std::nullopt;
-    if (!conv(c).window && !is_tail(c) && conv(c).x != 0) return std::nullopt;
-    role = c;
-  }
-  if (roles.head < 0 || roles.window < 0 || roles.tail < 0 || conv(roles.window).x != value(roles.head) ||
-      conv(roles.window).out_c != inner)
-    return std::nullopt;
-  const int last = count - 1;
-  const int other = roles.projection == last ? roles.tail : roles.projection;
-  if (roles.projection >= 0 ? conv(last).residual != value(other) : conv(last).residual > 0)
-    return std::nullopt;
-  return roles;
-}
 
 }  // namespace pipit::internal::cuda

@@ -27,15 +27,6 @@ inline constexpr int kUnitBytes = kUnitChannels * kBlockChunkBytes;
 
 #ifdef PIPIT_WARPGROUP_MMA
 
-/// Sums of a tile and a stage's outputs, which are two units.
-template <typename Sum>
-struct StageSums {
-  Sum all[2 * 8][4];
-  __device__ __forceinline__ units::Sums<Sum>& unit(int u) {
-    return *reinterpret_cast<units::Sums<Sum>*>(&all[u * 8]);
-  }
-};
-
 /// Addresses in shared memory.
 struct Places {
   std::uint32_t weights, slots, constants;
@@ -99,7 +90,7 @@ struct Group {
   static constexpr int kBytes = kInt8 ? 1 : 2;
   static constexpr int kConstants = kUnitChannels * (kInt8 ? 8 : 4);  // bytes of a unit's
   using Out = units::Outputs<Sum>;
-  using Sums = StageSums<Sum>;
+  using Sums = units::TwoUnits<Sum>;
   const ProjectedSumArgs& p;
   const Places& at;
   const Range& range;
@@ -124,10 +115,7 @@ struct Group {
           units::descriptor<kBlockChunkBytes>(at.slots + chunk % p.plan.slots * kBlockSlotBytes);
       const std::uint64_t right = units::descriptor<kBlockChunkBytes>(
           at.weights + (stage * p.plan.tile_chunks() + c) * kSumStageBytes);
-      ptx::begin_products();
-#pragma unroll
-      for (int k = 0; k < kProducts; ++k) ptx::multiply_group(sums.all, left + k * 2, right + k * 2);
-      ptx::end_products();
+      units::begin_multiply<kProducts>(sums.all, left, right);
     }
     ptx::wait_products();
     if (stage + 1 < p.plan.stages) return;
@@ -212,16 +200,12 @@ __global__ void __launch_bounds__(projected_sum::kThreads, 1)
   const Range range = range_of(p);
   if (thread == kMultiplying) {
     ptx::init_barrier(at.have_weights, 1);
-    for (int t = 0; t < kTurns; ++t) {
-      ptx::init_barrier(at.full + t * 8, 1);
-      ptx::init_barrier(at.empty + t * 8, 4);
-    }
+    units::init_turns(at.full, at.empty, kTurns, 4);
     ptx::publish_barriers();
   }
   const int constant_bytes = p.plan.constant_bytes();
-  for (int i = thread * 16; i < constant_bytes; i += kThreads * 16)
-    store_four(at.constants + i,
-               units::constant<Sum, Small>(p.constants + std::int64_t{range.slice} * constant_bytes, i));
+  units::put_constants<kThreads, Sum, Small>(
+      at.constants, p.constants + std::int64_t{range.slice} * constant_bytes, constant_bytes);
   __syncthreads();
   ptx::release_next_kernel();
   if (thread >= kMultiplying) {

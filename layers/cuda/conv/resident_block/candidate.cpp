@@ -1,25 +1,22 @@
-// Candidate "resident_block" of Conv and QConv: the convolutions of a residual block of 64 channels inside, and its
-// addition, in one launch.
+// Candidate "resident_block" of Conv and QConv: the convolutions of a residual block and its addition, in one launch.
 #include <algorithm>
 #include <optional>
 #include <variant>
 
 #include "engine/cuda/runtime.h"
 #include "layers/cuda/conv/chain/conv_chain.h"
-#include "layers/cuda/conv/gemm_args.h"
 #include "layers/cuda/conv/resident_block/plan.h"
 #include "layers/cuda/conv/tensor_map.h"
 #include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
-#include "layers/ops/conv.h"
-#include "layers/ops/qconv.h"
 
 namespace pipit::internal {
 
 namespace {
 
 using cuda::BlockAdds;
+using cuda::BlockForm;
 using cuda::BlockPlan;
 using cuda::BlockRoles;
 using cuda::ConvChain;
@@ -29,29 +26,35 @@ struct Block {
   ConvChain chain;
   BlockRoles roles;
   BlockPlan plan;
+  bool small_sums = true;
 
   const NodeSpec& node(int role) const { return *chain.nodes[static_cast<std::size_t>(role)]; }
-  /// The first computed of two convolutions that are added, which need not have a ReLU; -1: there is none.
-  int added() const {
-    return plan.adds == BlockAdds::projection ? roles.projection
-           : plan.adds == BlockAdds::tail     ? roles.tail
-                                              : -1;
+  /// Whether all INT8 sums are below `limit`, and none but the first computed of two convolutions that are added has
+  /// negative results.
+  bool has_sums_below(std::int64_t limit) const {
+    const int added = plan.adds == BlockAdds::projection ? roles.projection
+                      : plan.adds == BlockAdds::tail     ? roles.tail
+                                                         : -1;
+    for (int n = 0; n < static_cast<int>(chain.nodes.size()); ++n) {
+      if (!cuda::has_sums_below(node(n), n != added, limit)) return false;
+    }
+    return true;
   }
 
   /// Nothing where the nodes are no such block or do not fit.
   static std::optional<Block> of(const NodeSpec& first, std::span<const ChainLink> links) {
     std::optional<ConvChain> chain = ConvChain::of(first, links);
     if (!chain) return std::nullopt;
-    const std::optional<BlockRoles> roles = cuda::block_roles(chain->shape, cuda::kUnitChannels);
+    const std::optional<BlockRoles> roles = cuda::block_roles(chain->shape);
     if (!roles) return std::nullopt;
-    const auto planned = cuda::plan_block(chain->shape, *roles);
+    const auto planned = cuda::plan_block(chain->shape, *roles, cuda::hopper_processors(first.gpu));
     const auto* plan = std::get_if<BlockPlan>(&planned);
     if (plan == nullptr) return std::nullopt;
     Block block{std::move(*chain), *roles, *plan};
     if (plan->element_bytes == 1) {
-      for (int n = 0; n < static_cast<int>(block.chain.nodes.size()); ++n) {
-        if (!cuda::has_sums_below(block.node(n), n != block.added(), cuda::kSmallSum)) return std::nullopt;
-      }
+      block.small_sums = block.has_sums_below(cuda::kSmallSum);
+      const bool converts = plan->form == BlockForm::streamed;
+      if (!block.small_sums && !(converts && block.has_sums_below(cuda::kLargeSum))) return std::nullopt;
     }
     return block;
   }
@@ -59,10 +62,9 @@ struct Block {
 
 class ResidentBlock final : public Kernel {
  public:
-  explicit ResidentBlock(const NodeSpec& spec)
-      : ResidentBlock(Block::of(spec, spec.fusion.chain).value(), spec.gpu) {}
+  explicit ResidentBlock(const NodeSpec& spec) : ResidentBlock(Block::of(spec, spec.fusion.chain).value()) {}
 
-  bool orders_prior_writes() const override { return true; }
+  bool orders_prior_writes() const override { return args_.plan.form != BlockForm::streamed; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return weights_.bytes() + constants_.bytes(); }
 
@@ -76,46 +78,32 @@ class ResidentBlock final : public Kernel {
   }
 
  private:
-  ResidentBlock(const Block& block, int gpu) {
-    const BlockPlan& plan = block.plan;
-    args_.plan = plan;
-    args_.in_chunks = plan.in_chunks();
-    args_.head = cuda::unit_bounds(block.node(block.roles.head));
-    args_.window = cuda::unit_bounds(block.node(block.roles.window));
-    args_.tail = cuda::unit_bounds(block.node(block.roles.tail));
+  explicit ResidentBlock(const Block& block) : args_(block.plan) {
+    const BlockRoles& roles = block.roles;
+    args_.small_sums = block.small_sums;
     args_.residual_scale = cuda::bounds_of(*block.chain.nodes.back()).residual_scale;
-    if (plan.projects()) args_.projection = cuda::unit_bounds(block.node(block.roles.projection));
-    args_.workers = std::min(cuda::hopper_processors(gpu), plan.tiles);
-    args_.least_tiles = plan.tiles / args_.workers;
-    args_.more_tiles = plan.tiles % args_.workers;
-    args_.grid = {cuda::Divisor(plan.width * plan.height), cuda::Divisor(plan.width), plan.height,
-                  plan.positions};
-    args_.ring = cuda::Divisor(plan.ring);
-    pack(block);
-    PIPIT_CUDA(cuda::prepare_resident_block(plan));
+    std::vector<std::byte> weights, constants;
+    const auto take = [&](int role, bool stored, cuda::PairBounds& bounds) {
+      if (role < 0) return;
+      bounds = cuda::unit_bounds(block.node(role));
+      cuda::append_units(block.node(role), stored, weights, constants, block.plan.inner());
+    };
+    take(roles.head, true, args_.head);
+    take(roles.window, false, args_.window);
+    take(roles.tail, true, args_.tail);
+    take(roles.projection, true, args_.projection);
+    weights_ = cuda::DeviceBuffer(weights.data(), weights.size());
+    constants_ = cuda::DeviceBuffer(constants.data(), constants.size());
+    args_.weights = weights_.as<const std::byte>();
+    args_.constants = constants_.as<const std::byte>();
+    PIPIT_CUDA(cuda::prepare_resident_block(args_));
     x_map(weights_.data());  // throws what is wrong with the geometry, if anything, before the first run
   }
 
   CUtensorMap x_map(const void* x) const {
     const BlockPlan& plan = args_.plan;
     return cuda::matrix_map(x, std::int64_t{plan.in_units} * plan.row_bytes(), plan.positions,
-                            cuda::kBlockChunkBytes, cuda::kUnitRows);
-  }
-
-  // The convolutions in their order, as the kernel counts their units.
-  void pack(const Block& block) {
-    std::vector<std::byte> weights, constants;
-    const auto append = [&](int role, bool stored) {
-      if (role >= 0) cuda::append_units(block.node(role), stored, weights, constants);
-    };
-    append(block.roles.head, true);
-    append(block.roles.window, false);
-    append(block.roles.tail, true);
-    append(block.roles.projection, true);
-    weights_ = cuda::DeviceBuffer(weights.data(), weights.size());
-    constants_ = cuda::DeviceBuffer(constants.data(), constants.size());
-    args_.weights = weights_.as<const std::byte>();
-    args_.constants = constants_.as<const std::byte>();
+                            plan.copy_bytes(), cuda::kUnitRows);
   }
 
   cuda::DeviceBuffer weights_;
@@ -128,17 +116,21 @@ bool takes_chain(const NodeSpec& first, std::span<const ChainLink> links) {
   return Block::of(first, links).has_value();
 }
 
+// A round is what weights are multiplied by once: a tile, in a streamed block one for every group.
 std::optional<Estimate> estimate(const NodeSpec& first, std::span<const ChainLink> links) {
+  constexpr const char* kForms[] = {"", " basic", " streamed"};
   const std::optional<Block> block = Block::of(first, links);
   if (!block) return std::nullopt;
   const BlockPlan& plan = block->plan;
-  const int processors = cuda::hopper_processors(first.gpu);
+  const double tiles = plan.form == BlockForm::streamed ? cuda::kStreamedGroups : 1;
   cuda::LaunchTerms terms;
-  terms.steps = plan.weight_units();
-  terms.rounds = static_cast<double>(ceil_div(plan.tiles, processors));
-  terms.blocks = static_cast<double>(plan.tiles) / processors;
+  terms.steps = plan.weight_units;
+  terms.rounds = (plan.least_tiles + (plan.more_tiles > 0 ? 1 : 0)) / tiles;
+  terms.blocks = plan.tiles / (tiles * cuda::hopper_processors(first.gpu));
   terms.megabytes = cuda::chain_megabytes(first, links);
-  return cuda::estimate_of("resident_block" + cuda::chain_type(plan.element_bytes), terms);
+  return cuda::estimate_of(
+      "resident_block" + cuda::chain_type(plan.element_bytes) + kForms[static_cast<std::size_t>(plan.form)],
+      terms);
 }
 
 }  // namespace
