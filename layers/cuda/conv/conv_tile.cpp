@@ -8,45 +8,55 @@ namespace pipit::internal::cuda {
 
 namespace {
 
-std::int64_t steps_of(const ConvShape& shape, const int (&kept)[3], int columns) {
-  for (std::size_t i = 0; i < std::size(kTileColumns); ++i) {
-    if (kTileColumns[i] == columns && kept[i] > 0) return kept[i];
-  }
+std::int64_t all_steps(const ConvShape& shape) {
   return ceil_div(shape.depth(), kTileDepth);
+}
+
+int kept_by(const int (&kept)[3], const ConvTile& tile) {
+  const auto* at = std::ranges::find(kTileColumns, tile.columns);
+  return kept[at - std::begin(kTileColumns)];
+}
+
+// How much longer a step of listed blocks takes: they come from more lines of x, of one tap with holes between them
+// from nearly all of its lines. Fitted to eight pruned layers on an H200. The blocks of a group lie side by side: in
+// tiles of 64 columns recorded grouped convolutions take no longer a step than others.
+double list_factor(const ConvShape& shape, const ConvTile& tile) {
+  const bool one_tap = shape.kernel_h * shape.kernel_w == 1;
+  if (tile.columns == 128) return one_tap ? 2.0 : 1.4;
+  return one_tap ? 3.0 : shape.groups > 1 ? 1.0 : 1.9;
 }
 
 }  // namespace
 
-std::int64_t ConvShape::steps(int columns) const {
-  return steps_of(*this, kept_steps, columns);
+bool ConvShape::lists(const ConvTile& tile) const {
+  constexpr double kDoubt = 0.9;  // lists are read, too
+  const int most = has_listed_kernel(tile) ? kept_by(most_kept_steps, tile) : 0;
+  return most > 0 && most * list_factor(*this, tile) < kDoubt * static_cast<double>(all_steps(*this));
 }
-std::int64_t ConvShape::most_steps(int columns) const {
-  return steps_of(*this, most_kept_steps, columns);
+std::int64_t ConvShape::steps(const ConvTile& tile) const {
+  return lists(tile) ? kept_by(kept_steps, tile) : all_steps(*this);
+}
+std::int64_t ConvShape::most_steps(const ConvTile& tile) const {
+  return lists(tile) ? kept_by(most_kept_steps, tile) : all_steps(*this);
 }
 
 std::int64_t blocks_of(const ConvShape& shape, const ConvTile& tile) {
   return ceil_div(shape.rows(), used_rows(shape, tile)) * ceil_div(shape.out_c, tile.columns) * tile.splits;
 }
 
-// How much longer a step of listed blocks takes: they come from more lines of x, of one tap with holes between them
-// from nearly all of its lines. Fitted to eight pruned layers on an H200. The blocks of a group lie side by side: in
-// tiles of 64 columns recorded grouped convolutions take no longer a step than others. A step in copies of 8 bytes,
-// which are twice as many, takes longer, too: this factor is fitted to the order of the tiles' times in RegNetY-400MF
-// at batch 1 on an H100.
+// A step in copies of 8 bytes, which are twice as many, takes longer: this factor is fitted to the order of the tiles'
+// times in RegNetY-400MF at batch 1 on an H100.
 double step_factor(const ConvShape& shape, const ConvTile& tile) {
   const double copies = shape.unstored == 0 ? 1 : tile.columns == 32 ? 1.3 : 2;
-  if (!shape.listed()) return copies;
-  const bool one_tap = shape.kernel_h * shape.kernel_w == 1;
-  if (tile.columns == 128) return copies * (one_tap ? 2.0 : 1.4);
-  return copies * (one_tap ? 3.0 : shape.groups > 1 ? 1.0 : 1.9);
+  return shape.lists(tile) ? copies * list_factor(shape, tile) : copies;
 }
 
 bool pays_to_overlap(const ConvShape& shape, const ConvTile& tile, int processors) {
-  const std::int64_t steps = ceil_div(shape.steps(tile.columns), tile.splits);
+  const std::int64_t steps = ceil_div(shape.steps(tile), tile.splits);
   const std::int64_t blocks = blocks_of(shape, tile);
   constexpr std::int64_t kLongWave = 12;
   constexpr std::int64_t kLongListedWave = 4;  // of blocks that all have a multiprocessor to themselves
-  const bool alone = shape.listed() && blocks <= processors;
+  const bool alone = shape.lists(tile) && blocks <= processors;
   return steps < (alone ? kLongListedWave : kLongWave) || blocks >= 2 * processors;
 }
 
@@ -62,7 +72,7 @@ void for_each_tile(const ConvShape& shape, bool clusters, Use use) {
     const int most_splits = !clusters        ? 1
                             : shape.averaged ? std::min(kMaxSplits, tile.columns / 8)
                                              : kMaxSplits;
-    for (int splits = 1; splits <= most_splits && splits <= shape.steps(tile.columns); splits *= 2) {
+    for (int splits = 1; splits <= most_splits && splits <= shape.steps(tile); splits *= 2) {
       tile.splits = splits;
       use(tile);
     }

@@ -15,6 +15,14 @@
 
 namespace pipit::internal::cuda {
 
+/// A tile of the output matrix and how many blocks share its depth.
+struct ConvTile {
+  int rows = 64;
+  int columns = 64;
+  int splits = 1;
+  friend bool operator==(const ConvTile&, const ConvTile&) = default;
+};
+
 /// A two-dimensional convolution as a matrix product: rows are the output positions
 /// (n, oh, ow), columns the output channels, and k runs over (kernel row, kernel column, input channel).
 struct ConvShape {
@@ -38,11 +46,12 @@ struct ConvShape {
   std::int64_t depth() const { return static_cast<std::int64_t>(kernel_h) * kernel_w * in_c; }
   /// From one pixel of x to the next.
   PIPIT_HOST_DEVICE int pixel_units() const { return in_c - unstored; }
-  bool listed() const { return kept_steps[0] > 0; }
-  /// Steps of kTileDepth along k of a tile of `columns` columns.
-  std::int64_t steps(int columns) const;
+  /// Whether the tile leaves zeros out: it has a kernel for lists of blocks, and its steps take less time with a list.
+  bool lists(const ConvTile& tile) const;
+  /// Steps of kTileDepth along k of the tiles, in the mean.
+  std::int64_t steps(const ConvTile& tile) const;
   /// Steps of the tile that has most.
-  std::int64_t most_steps(int columns) const;
+  std::int64_t most_steps(const ConvTile& tile) const;
 };
 
 /// Where one output position starts to read: input coordinates of tap (0, 0), possibly in the padding.
@@ -101,14 +110,6 @@ inline constexpr int kTileDepth = 64;
 /// Widest cluster that every GPU with clusters can launch.
 inline constexpr int kMaxSplits = 8;
 
-/// A tile of the output matrix and how many blocks share its depth.
-struct ConvTile {
-  int rows = 64;
-  int columns = 64;
-  int splits = 1;
-  friend bool operator==(const ConvTile&, const ConvTile&) = default;
-};
-
 /// The tile sizes that are compiled, largest first.
 inline constexpr ConvTile kConvTiles[] = {{128, 128, 1}, {128, 64, 1}, {64, 64, 1}, {64, 32, 1}};
 /// Their columns.
@@ -120,7 +121,7 @@ constexpr bool has_listed_kernel(const ConvTile& tile) {
 }
 /// Whether the tile has a kernel for the shape: the largest has none for pixels whose end is unstored.
 inline bool has_kernel(const ConvShape& shape, const ConvTile& tile) {
-  return (!shape.listed() || has_listed_kernel(tile)) && (shape.unstored == 0 || tile.columns < 128);
+  return shape.unstored == 0 || tile.columns < 128;
 }
 
 /// Whole images of an averaged shape that a tile holds.

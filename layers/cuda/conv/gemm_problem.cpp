@@ -127,7 +127,7 @@ Estimate variant_estimate(const NodeSpec& spec, const ConvShape& shape, const Co
   const std::int64_t blocks = blocks_of(shape, tile);
   LaunchTerms terms;
   terms.steps =
-      static_cast<double>(ceil_div(shape.most_steps(tile.columns), tile.splits)) * step_factor(shape, tile);
+      static_cast<double>(ceil_div(shape.most_steps(tile), tile.splits)) * step_factor(shape, tile);
   terms.rounds = static_cast<double>(ceil_div(blocks, processors));
   terms.blocks = static_cast<double>(blocks) / processors;
   terms.megabytes = operand_megabytes(spec);
@@ -152,21 +152,21 @@ KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape) {
   KeptDepth depth = blocks_with_weights(spec, shape);
   if (depth.all() || block_units(shape) < 8 || shape.averaged)
     return KeptDepth(shape);  // narrow images and averages have no kernel for lists
-  ConvShape described = shape, whole = shape;
+  ConvShape described = shape;
   depth.describe(described);
-  KeptDepth(shape).describe(whole);  // the shape may be described already
-  // Of the tile that has kernels for both.
-  constexpr ConvTile kTile{64, 64, 1};
-  const auto steps = [&](const ConvShape& s) {
-    return static_cast<double>(s.most_steps(kTile.columns)) * step_factor(s, kTile);
-  };
-  constexpr double kDoubt = 0.9;  // lists are read, too
-  return steps(described) < kDoubt * steps(whole) ? depth : KeptDepth(shape);
+  const bool lists = std::ranges::any_of(kConvTiles, [&](const ConvTile& tile) {
+    return has_kernel(shape, tile) && described.lists(tile);
+  });
+  return lists ? depth : KeptDepth(shape);
+}
+
+KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape, const ConvTile& tile) {
+  return shape.lists(tile) ? kept_depth(spec, shape) : KeptDepth(shape);
 }
 
 double kept_share(const NodeSpec& spec, const ConvShape& shape) {
-  const int columns = named_variant(conv_gemm_variants(spec, shape), spec.variant).tile.columns;
-  return kept_depth(spec, shape).share(columns);
+  const ConvTile tile = named_variant(conv_gemm_variants(spec, shape), spec.variant).tile;
+  return kept_depth(spec, shape, tile).share(tile.columns);
 }
 
 DepthOnGpu::DepthOnGpu(const ConvShape& shape, const KeptDepth& depth, int columns) {

@@ -44,8 +44,10 @@ Refusal refuse_half_conv(const NodeSpec& spec);
 
 /// The blocks of k that the spec's constant weights (f32, or i8 where two channels are a unit) keep.
 KeptDepth blocks_with_weights(const NodeSpec& spec, const ConvShape& shape);
-/// The same, or all where leaving the others out would take "implicit_gemm" longer or the shape is averaged.
+/// The same, or all where no tile of "implicit_gemm" lists blocks or the shape is averaged.
 KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape);
+/// What the tile multiplies of a shape that kept_depth() describes.
+KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape, const ConvTile& tile);
 /// Kernel::kept_share() of the kernel that would be made.
 double kept_share(const NodeSpec& spec, const ConvShape& shape);
 

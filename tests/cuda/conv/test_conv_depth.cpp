@@ -154,7 +154,8 @@ TEST(ConvDepth, FindsZerosPerTile) {
   EXPECT_EQ(depth().most_steps(128), 9);
   ConvShape described = s;
   depth().describe(described);
-  EXPECT_EQ(described.steps(64), 9);
+  EXPECT_EQ(described.steps({64, 64, 1}), 9);
+  EXPECT_FALSE(described.lists({64, 64, 1}));
   // Outputs 32 to 63 keep channels 8 to 15 of tap 4 and, by a single weight, 63 of the last.
   const auto at = [](int o, int c, int tap) { return static_cast<std::size_t>((o * 64 + c) * 9 + tap); };
   std::fill(weights.begin() + static_cast<std::ptrdiff_t>(at(32, 0, 0)),
@@ -167,8 +168,12 @@ TEST(ConvDepth, FindsZerosPerTile) {
   EXPECT_EQ(depth().steps(0, 64), 9) << "outputs 0 to 31 keep everything";
   EXPECT_NEAR(depth().share(32), (4 * 72 + 2) / (5 * 72.0), 1e-9);
   depth().describe(described);
-  EXPECT_EQ(described.steps(32), ceil_div(4 * 9 + 1, 5));
-  EXPECT_EQ(described.steps(64), 9);
+  EXPECT_EQ(described.kept_steps[2], ceil_div(4 * 9 + 1, 5));
+  EXPECT_EQ(described.most_kept_steps[2], 9);
+  for (const ConvTile& tile : kConvTiles) {
+    EXPECT_FALSE(described.lists(tile)) << "one tile has all steps: " << tile.rows << "x" << tile.columns;
+    EXPECT_EQ(described.steps(tile), 9);
+  }
   // -0 is a zero. A tile without any weight keeps one step, of zeros.
   std::fill(weights.begin(), weights.end(), -0.0F);
   EXPECT_EQ(depth().share(32), 0);
@@ -196,17 +201,28 @@ TEST(ConvDepth, GroupsAreZeros) {
   EXPECT_NEAR(odd.share(32), 4 / 9.0, 1e-9);
 }
 
-TEST(ConvDepth, ListsHaveTilesOfTheirOwn) {
+// Every tile by itself: only those with kernels for lists use them, and only where their steps take less time so.
+TEST(ConvDepth, TilesListBlocksWhereThatTakesLessTime) {
   ConvShape s;
   s.batch = 1, s.in_h = s.in_w = s.out_h = s.out_w = 56, s.in_c = 64, s.out_c = 128;
   s.kernel_h = s.kernel_w = 3, s.pad_h = s.pad_w = 1;
   std::ranges::fill(s.kept_steps, 1);
   std::ranges::fill(s.most_kept_steps, 1);
   for (const ConvVariant& v : conv_variants(s, 132, true, [](const ConvVariant&) { return 0; })) {
-    EXPECT_EQ(v.tile.splits, 1) << v.name();
-    EXPECT_TRUE(has_listed_kernel(v.tile)) << v.name();
-    EXPECT_GT(step_factor(s, v.tile), 1) << "a list of all blocks brings nothing";
+    EXPECT_EQ(s.lists(v.tile), has_listed_kernel(v.tile)) << v.name();
+    EXPECT_EQ(s.most_steps(v.tile), has_listed_kernel(v.tile) ? 1 : 9) << v.name();
+    EXPECT_LE(v.tile.splits, s.steps(v.tile)) << v.name();
+    EXPECT_EQ(step_factor(s, v.tile) > 1, has_listed_kernel(v.tile)) << "a list of all blocks brings nothing";
   }
+  // 32 groups of 4 channels: a tile of 128 columns needs all of them, one of 64 half.
+  s.in_c = 128, s.out_c = 128, s.groups = 32;
+  const std::vector<float> weights(static_cast<std::size_t>(s.out_c * s.depth() / s.groups), 1);
+  KeptDepth(s, 128, std::span<const float>(weights)).describe(s);
+  EXPECT_FALSE(s.lists({128, 128, 1}));
+  EXPECT_EQ(s.most_steps({128, 128, 1}), 18);
+  EXPECT_TRUE(s.lists({64, 64, 1}));
+  EXPECT_EQ(s.most_steps({64, 64, 1}), 9);
+  EXPECT_EQ(s.most_steps({128, 64, 1}), 18) << "it has no kernel for lists";
 }
 
 }  // namespace

@@ -125,19 +125,19 @@ TEST(Planning, LeavesOutZeroBlocks) {
   ConvAttributes attributes;
   attributes.window.rank = 2;
   const Conv layer(attributes);
-  const TensorDesc x{Shape{8, 256, 14, 14}, DType::f16, Layout::channels_last};
+  const TensorDesc x{Shape{8, 1024, 14, 14}, DType::f16, Layout::channels_last};
   const TensorDesc y{Shape{8, 128, 14, 14}, DType::f16, Layout::channels_last};
-  auto weights = std::make_shared<Tensor>(TensorDesc{Shape{128, 256, 1, 1}});
+  auto weights = std::make_shared<Tensor>(TensorDesc{Shape{128, 1024, 1, 1}});
   for (std::size_t i = 0; i < weights->values<float>().size(); ++i)
-    weights->values<float>()[i] = i % 256 < 192 ? 0.0F : 1.0F;
+    weights->values<float>()[i] = i % 1024 < 960 ? 0.0F : 1.0F;
   const TensorDesc w = weights->desc();
   const TensorDesc* const inputs[] = {&x, &w};
   const std::shared_ptr<const Tensor> constants[] = {nullptr, weights};
   const NodeSpec spec{layer, inputs, {&y, 1}, constants, Precision::fp16};
   for (const Candidate& candidate : registry().candidates(Conv::kType, DeviceKind::cuda)) {
     if (candidate.name != "implicit_gemm") continue;
-    EXPECT_NEAR(candidate.kept_share(spec), 0.25, 1e-9);
-    EXPECT_NEAR(candidate.create(spec)->kept_share(), 0.25, 1e-9);
+    EXPECT_NEAR(candidate.kept_share(spec), 1 / 16.0, 1e-9);
+    EXPECT_NEAR(candidate.create(spec)->kept_share(), 1 / 16.0, 1e-9);
   }
 }
 

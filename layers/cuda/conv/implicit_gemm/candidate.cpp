@@ -67,7 +67,7 @@ class ImplicitGemm final : public Kernel {
         copies_(copies_input(spec, shape_)),
         variant_(cuda::chosen_variant(spec, shape_)),
         tile_(variant_.tile) {
-    const cuda::KeptDepth depth = cuda::kept_depth(spec, shape_);
+    const cuda::KeptDepth depth = cuda::kept_depth(spec, shape_, tile_);
     depth_ = cuda::DepthOnGpu(shape_, depth, tile_.columns);
     kept_share_ = depth.share(tile_.columns);
     const Clamp& clamp = layer_as<Conv>(spec.layer).attributes().activation;
@@ -197,7 +197,7 @@ class QImplicitGemm final : public Kernel {
         channels_(static_cast<int>(spec.inputs[0]->shape[1])),
         copies_(copies_input_int8(spec, shape_)),
         variant_(cuda::chosen_variant(spec, shape_)),
-        depth_(cuda::kept_depth(spec, shape_)),
+        depth_(cuda::kept_depth(spec, shape_, variant_.tile)),
         blocks_(shape_, depth_, variant_.tile.columns),
         operands_(spec, shape_, depth_, channels_, variant_.tile.columns),
         args_(cuda::conv_gemm_args(shape_, depth_, variant_.tile)) {
