@@ -18,12 +18,13 @@ int kept_by(const int (&kept)[3], const ConvTile& tile) {
 }
 
 // How much longer a step of listed blocks takes: they come from more lines of x, of one tap with holes between them
-// from nearly all of its lines. Fitted to eight pruned layers on an H200. The blocks of a group lie side by side: in
-// tiles of 64 columns recorded grouped convolutions take no longer a step than others.
+// from nearly all of its lines. Fitted to eight pruned layers on an H200. The blocks of a group lie side by side:
+// recorded grouped convolutions take no longer a step than others.
 double list_factor(const ConvShape& shape, const ConvTile& tile) {
   const bool one_tap = shape.kernel_h * shape.kernel_w == 1;
+  if (!one_tap && shape.groups > 1) return 1;
   if (tile.columns == 128) return one_tap ? 2.0 : 1.4;
-  return one_tap ? 3.0 : shape.groups > 1 ? 1.0 : 1.9;
+  return one_tap ? 3.0 : 1.9;
 }
 
 }  // namespace

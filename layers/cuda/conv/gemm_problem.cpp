@@ -126,8 +126,7 @@ Estimate variant_estimate(const NodeSpec& spec, const ConvShape& shape, const Co
   const int processors = processors_of(spec.gpu);
   const std::int64_t blocks = blocks_of(shape, tile);
   LaunchTerms terms;
-  terms.steps =
-      static_cast<double>(ceil_div(shape.most_steps(tile), tile.splits)) * step_factor(shape, tile);
+  terms.steps = static_cast<double>(ceil_div(shape.most_steps(tile), tile.splits)) * step_factor(shape, tile);
   terms.rounds = static_cast<double>(ceil_div(blocks, processors));
   terms.blocks = static_cast<double>(blocks) / processors;
   terms.megabytes = operand_megabytes(spec);
@@ -154,9 +153,8 @@ KeptDepth kept_depth(const NodeSpec& spec, const ConvShape& shape) {
     return KeptDepth(shape);  // narrow images and averages have no kernel for lists
   ConvShape described = shape;
   depth.describe(described);
-  const bool lists = std::ranges::any_of(kConvTiles, [&](const ConvTile& tile) {
-    return has_kernel(shape, tile) && described.lists(tile);
-  });
+  const bool lists = std::ranges::any_of(
+      kConvTiles, [&](const ConvTile& tile) { return has_kernel(shape, tile) && described.lists(tile); });
   return lists ? depth : KeptDepth(shape);
 }
 

@@ -11,8 +11,8 @@ method on the constants' logarithms, and are scaled so that the mean of recorded
 layers were recorded have the constants of one like them, scaled. Then those of all kernels of single layers together:
 what counts is that the least estimate of a layer's variants is that of one that takes little longer than the fastest.
 So they go down the gradient of two sums: of the networks' losses, where each variant is chosen with a probability that
-falls with its estimate, and of the squares of each kernel's errors. Chains of layers have few records, and six
-constants: start, steps, rounds and blocks times steps, megabytes, megabytes read again.
+falls with its estimate, and of the squares of each kernel's errors. Chains of layers have few records, which count once
+for each layer, and six constants: start, steps, rounds and blocks times steps, megabytes, megabytes read again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IN_NETWORKS = 3  # what a time in networks counts for, in times alone: beside ot
 # networks, and of Gemm 36 layers.
 MEGABYTES = 6
 OF_CHAINS = [0, 1, 3, 5, MEGABYTES, 9]
-ROUNDS_OF_TRAINING, LOSS, ERROR = 600, 800.0, 1.5
+ROUNDS_OF_TRAINING, LOSS, ERROR = 600, 800.0, 2.5
 HOT, COLD, RATE = 0.2, 0.03, 0.05
 SLOW_TO_MAKE = 1.1  # engine/plan/candidate_order.cpp
 ASSUMED = {"streaming": {0: 1.8, MEGABYTES: 0.4}, "skinny_gemm": {0: 1.2, MEGABYTES: 0.12, 11: 600}, "cublaslt": {0: 3.0, MEGABYTES: 0.35}}
@@ -202,10 +202,10 @@ def least_over_recorded(choices: Choices, shares: np.ndarray, constants: np.ndar
 def fit_chains(program: str, chains: list, constants: dict[str, np.ndarray], scale: float) -> None:
     rows = collections.defaultdict(list)
     estimated = recorded.chain_estimates(program, [chain[:3] for chain in chains])
-    for (name, _, _, us), (together, _) in zip(chains, estimated):
+    for (name, keys, _, us), (together, _) in zip(chains, estimated):
         if together is None:
             sys.exit(f"fit_costs.py: {name} takes a chain no longer that was recorded")
-        rows[together[1]].append((together[3], us))
+        rows[together[1]] += len(keys) * [(together[3], us)]
     for kernel, of in sorted(rows.items()):
         factors, times = (np.array(column, float) for column in zip(*of))
         kept = np.zeros_like(factors)
