@@ -12,9 +12,6 @@
 
 namespace pipit::internal::cuda {
 
-/// What an INT8 convolution's y is stored as.
-enum class ConvStored : std::uint8_t { i8, f16, f32 };
-
 /// The mean of y of every image and channel is written instead of y: a tile has whole images.
 struct ConvAverage {
   int images = 0;     ///< of a tile; 0: y is written
@@ -38,7 +35,7 @@ struct ConvGemmArgs {
   float high = 0;
   const float* multipliers = nullptr;   ///< INT8: one per packed weight row
   float residual_scale = 0;             ///< INT8: of the residual, in steps of y
-  ConvStored stored = ConvStored::i8;   ///< INT8
+  StoredType stored = StoredType::i8;   ///< INT8
   const std::uint8_t* table = nullptr;  ///< INT8 in i8: what y's bytes become (QUnary), or null
   PairBounds whole_bounds;              ///< INT8 in i8: low and high as they are rounded
   bool small = false;  ///< INT8: no sum reaches kSmallSum in magnitude, no result kMaxSteps (stores.cuh)

@@ -12,9 +12,7 @@ namespace pipit::internal::cuda {
 
 /// v clamped and rounded once to half.
 __device__ __forceinline__ __half finish_value(const ConvGemmArgs& args, float v) {
-  v = v < args.low ? args.low : v;  // comparisons, not fminf: a NaN stays one
-  v = v > args.high ? args.high : v;
-  return __float2half_rn(v);
+  return __float2half_rn(clamp_value(v, args.low, args.high));
 }
 
 /// Function: ConvGemmArgs::function is computed, in kernels of its own: nothing but the size of what they do not run
@@ -183,9 +181,6 @@ struct HalfEpilogue {
   }
 };
 
-// From int32 sums to y as layers/ops/quantization.h specifies it, bit for bit: every operation is rounded to f32, none
-// is contracted.
-
 /// What y is: i8, i8 that went through a table (ConvGemmArgs::table), f16 or f32 (`stored`). One kernel for all would
 /// be up to a fifth slower where it writes i8.
 enum class Int8Result : std::uint8_t { bytes, looked_up, real };
@@ -212,11 +207,7 @@ struct Int8Epilogue {
   static __device__ __forceinline__ void load(const ConvGemmArgs& args, int first_column, Columns& columns) {
     for (int c = threadIdx.x; c < T::kColumns; c += T::kThreads)
       columns.multiplier[c] = args.multipliers[first_column + c];
-    if constexpr (kLooksUp) {
-      if (threadIdx.x < sizeof columns.table / 4)
-        reinterpret_cast<std::uint32_t*>(columns.table)[threadIdx.x] =
-            reinterpret_cast<const std::uint32_t*>(args.table)[threadIdx.x];
-    }
+    if constexpr (kLooksUp) copy_table(columns.table, args.table);
   }
   /// Sums begin with the bias; small ones with kMagicBits in addition, so that their bits are a float (stores.cuh).
   static __device__ __forceinline__ void start(const ConvGemmArgs& args, F& fragments, int first_column,
@@ -243,79 +234,47 @@ struct Int8Epilogue {
     return false;
   }
 
-  static __device__ __forceinline__ float scaled(const ConvGemmArgs& args, int sum, float multiplier) {
-    return __fmul_rn(args.small ? small_to_float(sum) : __int2float_rn(sum), multiplier);
-  }
-  static __device__ __forceinline__ float with_residual(const ConvGemmArgs& args, float v, float residual) {
-    return __fadd_rn(v, __fmul_rn(residual, args.residual_scale));
-  }
   struct Bounds {
     float low, high;
-    __device__ __forceinline__ float clamped(float v) const {
-      v = v < low ? low : v;
-      return v > high ? high : v;
-    }
   };
 
-  /// The low byte is y's.
-  static __device__ __forceinline__ std::uint32_t byte_of(const Columns& columns, const Bounds& bounds,
-                                                          float v) {
-    const std::uint32_t bits = requantize_bits(v, bounds.low, bounds.high);
-    if constexpr (kLooksUp) return columns.table[bits & 0xFFU];
-    return bits;
-  }
-
-  /// One element whose residual, if any, is not at hand yet.
+  /// One element whose residual, if any, is not at hand yet. Any: y is stored as args say.
+  template <bool Any = false>
   static __device__ __forceinline__ void store_one(const ConvGemmArgs& args, const Columns& columns, float v,
                                                    std::int64_t at) {
-    const Bounds bounds{args.low, args.high};
     if (args.residual != nullptr)
-      v = with_residual(args, v, static_cast<float>(static_cast<const signed char*>(args.residual)[at]));
-    if constexpr (!kReal) {
-      static_cast<unsigned char*>(args.y)[at] = static_cast<unsigned char>(byte_of(columns, bounds, v));
-    } else if (args.stored == ConvStored::f16) {
-      static_cast<__half*>(args.y)[at] = __float2half_rn(bounds.clamped(v));
+      v = with_residual(v, static_cast<float>(static_cast<const signed char*>(args.residual)[at]),
+                        args.residual_scale);
+    if (kReal || (Any && args.stored != StoredType::i8)) {
+      v = clamp_value(v, args.low, args.high);
+      if (args.stored == StoredType::f16) {
+        static_cast<__half*>(args.y)[at] = __float2half_rn(v);
+      } else {
+        static_cast<float*>(args.y)[at] = v;
+      }
     } else {
-      static_cast<float*>(args.y)[at] = bounds.clamped(v);
+      static_cast<std::uint8_t*>(args.y)[at] =
+          static_cast<std::uint8_t>(byte_of<kLooksUp>(v, args.low, args.high, columns.table));
     }
   }
 
   /// Count neighbouring channels, 4 or 8; `at` is a multiple of Count. pairs: bytes are clamped two at a time.
-  template <ConvStored Stored, int Count>
+  template <StoredType Stored, int Count>
   static __device__ __forceinline__ void store_run(const ConvGemmArgs& args, const Columns& columns,
                                                    const Bounds& bounds, const float (&v)[Count],
                                                    std::int64_t at, bool pairs) {
     void* y = args.y;
-    if constexpr (Stored == ConvStored::i8) {
+    if constexpr (Stored == StoredType::i8) {
       Words<Count / 4> run;
 #pragma unroll
       for (int w = 0; w < Count / 4; ++w) {
         const float four[4] = {v[w * 4], v[w * 4 + 1], v[w * 4 + 2], v[w * 4 + 3]};
-        if (!kLooksUp && pairs) {
-          run.word[w] = requantize_four<false>(four, args.whole_bounds);
-        } else {
-          std::uint32_t bits[4];
-#pragma unroll
-          for (int j = 0; j < 4; ++j) bits[j] = byte_of(columns, bounds, four[j]);
-          run.word[w] = low_bytes(bits);
-        }
+        run.word[w] = !kLooksUp && pairs ? requantize_four<false>(four, args.whole_bounds)
+                                         : four_bytes<kLooksUp>(four, bounds.low, bounds.high, columns.table);
       }
       *reinterpret_cast<Words<Count / 4>*>(static_cast<std::uint8_t*>(y) + at) = run;
-    } else if constexpr (Stored == ConvStored::f16) {
-      Words<Count / 2> run;
-#pragma unroll
-      for (int w = 0; w < Count / 2; ++w) {
-        const __half2 pair = __floats2half2_rn(bounds.clamped(v[w * 2]), bounds.clamped(v[w * 2 + 1]));
-        run.word[w] = *reinterpret_cast<const std::uint32_t*>(&pair);
-      }
-      *reinterpret_cast<Words<Count / 2>*>(static_cast<__half*>(y) + at) = run;
     } else {
-      auto* to = reinterpret_cast<float4*>(static_cast<float*>(y) + at);
-#pragma unroll
-      for (int q = 0; q < Count; q += 4) {
-        to[q / 4] = make_float4(bounds.clamped(v[q]), bounds.clamped(v[q + 1]), bounds.clamped(v[q + 2]),
-                                bounds.clamped(v[q + 3]));
-      }
+      store_clamped(Stored, y, at, v, bounds.low, bounds.high);
     }
   }
 
@@ -333,21 +292,21 @@ struct Int8Epilogue {
     const Bounds bounds{args.low, args.high};
     float v[8];
 #pragma unroll
-    for (int j = 0; j < 8; ++j) v[j] = scaled(args, sum[j], columns.multiplier[column_of(tile_channel, j)]);
+    for (int j = 0; j < 8; ++j)
+      v[j] = scaled(sum[j], columns.multiplier[column_of(tile_channel, j)], args.small);
     if (out_c % 8 == 0) {
       if (args.residual != nullptr) {
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
           const std::uint32_t word = j < 4 ? held.x : held.y;
-          v[j] = with_residual(args, v[j], static_cast<float>(static_cast<signed char>(word >> j % 4 * 8)));
+          v[j] = with_residual(v[j], static_cast<float>(static_cast<signed char>(word >> j % 4 * 8)),
+                               args.residual_scale);
         }
       }
       if constexpr (!kReal) {
-        store_run<ConvStored::i8>(args, columns, bounds, v, at, false);
-      } else if (args.stored == ConvStored::f16) {
-        store_run<ConvStored::f16>(args, columns, bounds, v, at, false);
+        store_run<StoredType::i8>(args, columns, bounds, v, at, false);
       } else {
-        store_run<ConvStored::f32>(args, columns, bounds, v, at, false);
+        store_clamped(args.stored, args.y, at, v, args.low, args.high);
       }
     } else {
 #pragma unroll
@@ -371,19 +330,19 @@ struct Int8Epilogue {
       // What nearly all tiles run lies next to the products, and what hardly any does is small: nothing but the size
       // of the rest made kernels that compute little up to a fifth slower.
       if (args.shape.out_c % 8 == 0 && first_column + T::kColumns <= args.shape.out_c) [[likely]] {
-        write_runs<ConvStored::i8, true>(args, fragments, columns, first_row, first_column);
+        write_runs<StoredType::i8, true>(args, fragments, columns, first_row, first_column);
       } else if (args.shape.out_c % 8 == 0) {
-        write_rows<ConvStored::i8, false>(args, fragments, columns, first_row, first_column,
+        write_rows<StoredType::i8, false>(args, fragments, columns, first_row, first_column,
                                           args.residual != nullptr, args.small);
       } else {
         write_elements(args, fragments, columns, first_row, first_column);
       }
     } else if (args.shape.out_c % 8 != 0) {
       write_elements(args, fragments, columns, first_row, first_column);
-    } else if (args.stored == ConvStored::f16) {
-      write_runs<ConvStored::f16>(args, fragments, columns, first_row, first_column);
+    } else if (args.stored == StoredType::f16) {
+      write_runs<StoredType::f16>(args, fragments, columns, first_row, first_column);
     } else {
-      write_runs<ConvStored::f32>(args, fragments, columns, first_row, first_column);
+      write_runs<StoredType::f32>(args, fragments, columns, first_row, first_column);
     }
   }
 
@@ -394,7 +353,7 @@ struct Int8Epilogue {
                                                             int first_row, int first_column) {
     static_assert(!kReal && T::kColumns == 128);
     const auto write = [&](bool small) {
-      write_rows<ConvStored::i8, true, true>(args, fragments, columns, first_row, first_column, true, small,
+      write_rows<StoredType::i8, true, true>(args, fragments, columns, first_row, first_column, true, small,
                                              residual);
     };
     args.small ? write(true) : write(false);
@@ -443,7 +402,7 @@ struct Int8Epilogue {
   }
 
   // Whole: the tile's columns are all y's, and need no tests.
-  template <ConvStored Stored, bool Whole = false>
+  template <StoredType Stored, bool Whole = false>
   static __device__ __forceinline__ void write_runs(const ConvGemmArgs& args, const F& fragments,
                                                     const Columns& columns, int first_row, int first_column) {
     const auto write = [&](bool residual, bool small) {
@@ -459,7 +418,7 @@ struct Int8Epilogue {
 
   // Straight from registers, a lane's neighbouring channels at once.
   // InShared: the residual, at `shared`.
-  template <ConvStored Stored, bool Whole, bool InShared = false>
+  template <StoredType Stored, bool Whole, bool InShared = false>
   static __device__ __forceinline__ void write_rows(const ConvGemmArgs& args, const F& fragments,
                                                     const Columns& columns, int first_row, int first_column,
                                                     bool residual, bool small, std::uint32_t shared = 0) {
@@ -494,14 +453,13 @@ struct Int8Epilogue {
             const int j = block * kTogether + u;
             const float2 m = *reinterpret_cast<const float2*>(multipliers + j * 8);
             const int(&sums)[4] = fragments.sums[i][j];
-            v[u * 2] = __fmul_rn(small ? small_to_float(sums[h * 2]) : __int2float_rn(sums[h * 2]), m.x);
-            v[u * 2 + 1] =
-                __fmul_rn(small ? small_to_float(sums[h * 2 + 1]) : __int2float_rn(sums[h * 2 + 1]), m.y);
+            v[u * 2] = scaled(sums[h * 2], m.x, small);
+            v[u * 2 + 1] = scaled(sums[h * 2 + 1], m.y, small);
             if (residual) {
               const float2 r =
                   bytes_to_float(static_cast<std::uint16_t>(held[block].word[u / 2] >> u % 2 * 16), base);
-              v[u * 2] = __fadd_rn(v[u * 2], __fmul_rn(r.x, residual_scale));
-              v[u * 2 + 1] = __fadd_rn(v[u * 2 + 1], __fmul_rn(r.y, residual_scale));
+              v[u * 2] = with_residual(v[u * 2], r.x, residual_scale);
+              v[u * 2 + 1] = with_residual(v[u * 2 + 1], r.y, residual_scale);
             }
           }
           store_run<Stored>(args, columns, bounds, v, at + block * kStep, pairs);
@@ -526,7 +484,7 @@ struct Int8Epilogue {
           const int column = F::first_column(warp) + j * 8 + lane % 4 * 2 + e % 2;
           const int channel = first_column + packed_channel(column);
           if (row >= args.rows || channel >= args.shape.out_c) continue;
-          store_one(args, columns, scaled(args, fragments.sums[i][j][e], columns.multiplier[column]),
+          store_one(args, columns, scaled(fragments.sums[i][j][e], columns.multiplier[column], args.small),
                     output_offset(args, row, channel));
         }
       }

@@ -233,11 +233,6 @@ std::vector<std::string> names_of(const std::vector<ConvVariant>& variants) {
 
 namespace {
 
-ConvStored stored_as(const NodeSpec& spec, const Quantization& y) {
-  if (y.quantized()) return ConvStored::i8;
-  return spec.outputs[0].dtype == DType::f16 ? ConvStored::f16 : ConvStored::f32;
-}
-
 Tensor row_major_weights(const NodeSpec& spec) {
   return to_layout(spec.constant(1)->view(), Layout::row_major);
 }
@@ -300,7 +295,7 @@ QConvGemmOperands::QConvGemmOperands(const NodeSpec& spec, const ConvShape& shap
   epilogue_.high = bounds.high;
   if (a.y.quantized()) epilogue_.whole_bounds = PairBounds::of(bounds);
   epilogue_.residual_scale = residual_factor(a);
-  epilogue_.stored = stored_as(spec, a.y);
+  epilogue_.stored = a.y.quantized() ? StoredType::i8 : stored_type(spec.outputs[0].dtype);
   table_ = upload_table(follower_table(spec));
 }
 

@@ -38,26 +38,23 @@ __device__ __forceinline__ int load_integer(const IntegerOperand& operand, const
   return static_cast<std::int8_t>(raw) - operand.zero_point;
 }
 
+/// The integer for a value in steps. NaN becomes the lower bound.
+__device__ __forceinline__ int whole_steps(float v, float low, float high) {
+  return __float2int_rn(fminf(fmaxf(v, low), high));
+}
+
 /// Clamped as StepBounds says, then rounded to the element type; integers are moved by the zero point.
 struct QuantizedStore {
   StoredType type = StoredType::i8;
   int zero_point = 0;
   float low = 0, high = 0;
 
-  /// The integer for a value in steps. NaN becomes the lower bound.
-  __device__ __forceinline__ int integer(float v) const {
-    return __float2int_rn(fminf(fmaxf(v, low), high)) + zero_point;
-  }
-  /// The real value, clamped.
-  __device__ __forceinline__ float real(float v) const {
-    v = v < low ? low : v;
-    return v > high ? high : v;
-  }
+  __device__ __forceinline__ int integer(float v) const { return whole_steps(v, low, high) + zero_point; }
   __device__ __forceinline__ void operator()(void* y, std::int64_t at, float v) const {
     if (type == StoredType::f32) {
-      static_cast<float*>(y)[at] = real(v);
+      static_cast<float*>(y)[at] = clamp_value(v, low, high);
     } else if (type == StoredType::f16) {
-      static_cast<__half*>(y)[at] = __float2half_rn(real(v));
+      static_cast<__half*>(y)[at] = __float2half_rn(clamp_value(v, low, high));
     } else {
       static_cast<std::uint8_t*>(y)[at] = static_cast<std::uint8_t>(integer(v));
     }

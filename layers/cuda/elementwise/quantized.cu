@@ -93,9 +93,9 @@ __global__ void sum_kernel(DeviceLoop<3> loop, std::uint8_t* y, const void* a, c
   Bytes<V> result;
 #pragma unroll
   for (int v = 0; v < V; ++v) {
-    const float l = __fmul_rn(__int2float_rn(signed_byte(left.v[v], sum.a)), sum.a_scale);
-    const float r = __fmul_rn(__int2float_rn(signed_byte(right.v[v], sum.b)), sum.b_scale);
-    result.v[v] = static_cast<std::uint8_t>(sum.store.integer(__fadd_rn(l, r)));
+    const float l = scaled(signed_byte(left.v[v], sum.a), sum.a_scale);
+    const float both = with_residual(l, __int2float_rn(signed_byte(right.v[v], sum.b)), sum.b_scale);
+    result.v[v] = static_cast<std::uint8_t>(sum.store.integer(both));
   }
   *reinterpret_cast<Bytes<V>*>(y + at[0]) = result;
 }
@@ -197,8 +197,8 @@ __global__ void product_kernel(DeviceLoop<3> loop, std::byte* y, const std::byte
   for (int v = 0; v < V; ++v) {
     // At most 255 * 255 in magnitude: a small sum.
     const int sum = load_integer(product.a, left.v, v) * load_integer(product.b, right.v, v) + kMagicBits;
-    const float value = __fmul_rn(small_to_float(sum), product.multiplier);
-    result.v[v] = static_cast<std::uint8_t>(requantize_bits(value, product.low, product.high) +
+    const float value = scaled(sum, product.multiplier, true);
+    result.v[v] = static_cast<std::uint8_t>(byte_of(value, product.low, product.high) +
                                             static_cast<unsigned>(product.zero_point));
   }
   *reinterpret_cast<Bytes<V>*>(y + at[0]) = result;
@@ -231,14 +231,13 @@ __global__ void product_of_words(DeviceLoop<3> loop, std::byte* y, const std::by
   for (int w = 0; w < kWideBytes / 4; ++w) {
     const std::uint32_t l = left.v[w] ^ product.a.flip;
     const auto r = static_cast<int>(right.v[w] ^ product.b.flip);
-    std::uint32_t bits[4];
+    float v[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const int sum = __dp4a(static_cast<int>(l & 0xFFU << c * 8), r, kMagicBits);
-      bits[c] =
-          requantize_bits(__fmul_rn(small_to_float(sum), product.multiplier), product.low, product.high);
+      v[c] = scaled(sum, product.multiplier, true);
     }
-    result.v[w] = low_bytes(bits);
+    result.v[w] = four_bytes(v, product.low, product.high);
   }
   *reinterpret_cast<Words*>(y + at[0]) = result;
 }

@@ -71,6 +71,94 @@ __device__ __forceinline__ std::uint32_t low_bytes(const std::uint32_t (&bits)[4
   return __byte_perm(__byte_perm(bits[0], bits[1], 0x0040), __byte_perm(bits[2], bits[3], 0x0040), 0x5410);
 }
 
+// INT8 results: a sum times its multiplier, plus what is added, is in steps of y. It is clamped and stored as a real
+// value, or rounded to a byte, which may go through a table. As layers/ops/quantization.h specifies it, bit for bit:
+// every operation is rounded to f32, none is contracted.
+
+/// small: the sum was started with kMagicBits.
+__device__ __forceinline__ float scaled(int sum, float multiplier, bool small = false) {
+  return __fmul_rn(small ? small_to_float(sum) : __int2float_rn(sum), multiplier);
+}
+__device__ __forceinline__ float with_residual(float v, float residual, float scale) {
+  return __fadd_rn(v, __fmul_rn(residual, scale));
+}
+
+/// A function's table to shared memory, by the first 64 threads.
+__device__ __forceinline__ void copy_table(std::uint8_t* to, const std::uint8_t* table) {
+  if (threadIdx.x < 64)
+    reinterpret_cast<std::uint32_t*>(to)[threadIdx.x] =
+        reinterpret_cast<const std::uint32_t*>(table)[threadIdx.x];
+}
+__device__ __forceinline__ std::uint32_t looked_up(std::uint32_t bytes, const std::uint8_t* table) {
+  std::uint32_t to[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) to[k] = table[bytes >> k * 8 & 0xFFU];
+  return low_bytes(to);
+}
+
+/// The low byte is y's. LooksUp: it goes through the table.
+template <bool LooksUp = false>
+__device__ __forceinline__ std::uint32_t byte_of(float v, float low, float high,
+                                                 const std::uint8_t* table = nullptr) {
+  const std::uint32_t bits = requantize_bits(v, low, high);
+  return LooksUp ? table[bits & 0xFFU] : bits;
+}
+/// Four results as bytes of a word.
+template <bool LooksUp = false>
+__device__ __forceinline__ std::uint32_t four_bytes(const float (&v)[4], float low, float high,
+                                                    const std::uint8_t* table = nullptr) {
+  std::uint32_t bits[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) bits[k] = byte_of<LooksUp>(v[k], low, high, table);
+  return low_bytes(bits);
+}
+/// The same of four sums; sum(k): of the k-th. No result reaches kMaxSteps. Adds: a word of residuals is added.
+/// base: byte_base().
+template <bool Adds, bool Relu, typename SumOf>
+__device__ __forceinline__ std::uint32_t four_bytes_of(const SumOf& sum, bool small,
+                                                       const float (&multipliers)[4],
+                                                       const PairBounds& bounds, std::uint32_t residual,
+                                                       float residual_scale, std::uint32_t base) {
+  const std::uint32_t biased = residual ^ 0x80808080U;
+  float v[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    v[k] = scaled(sum(k), multipliers[k], small);
+    if constexpr (Adds) v[k] = with_residual(v[k], biased_to_float(biased, k, base), residual_scale);
+  }
+  return requantize_four<Relu>(v, bounds);
+}
+
+/// Neighbouring elements; y: aligned to all of them, up to 16 bytes.
+template <int Count>
+__device__ __forceinline__ void store_run(float* y, const float (&v)[Count]) {
+#pragma unroll
+  for (int k = 0; k < Count; k += 4)
+    reinterpret_cast<float4*>(y)[k / 4] = make_float4(v[k], v[k + 1], v[k + 2], v[k + 3]);
+}
+template <int Count>
+__device__ __forceinline__ void store_run(__half* y, const float (&v)[Count]) {
+  struct alignas(Count * 2) {
+    __half2 pair[Count / 2];
+  } run;
+#pragma unroll
+  for (int k = 0; k < Count; k += 2) run.pair[k / 2] = __floats2half2_rn(v[k], v[k + 1]);
+  *reinterpret_cast<decltype(run)*>(y) = run;
+}
+/// The same of clamped values, as f16 or f32.
+template <int Count>
+__device__ __forceinline__ void store_clamped(StoredType type, void* y, std::int64_t at,
+                                              const float (&v)[Count], float low, float high) {
+  float clamped[Count];
+#pragma unroll
+  for (int k = 0; k < Count; ++k) clamped[k] = clamp_value(v[k], low, high);
+  if (type == StoredType::f16) {
+    store_run(static_cast<__half*>(y) + at, clamped);
+  } else {
+    store_run(static_cast<float*>(y) + at, clamped);
+  }
+}
+
 // The element-wise functions of fp16 convolutions, of values in registers.
 
 namespace half_function {
@@ -159,7 +247,7 @@ struct AverageStore {
   }
   __device__ float value(int sum, int count) const {
     const float factor = __fdiv_rn(x_scale, __fmul_rn(y_scale, __int2float_rn(max(count, 1))));
-    return __fmul_rn(__int2float_rn(sum), factor);
+    return scaled(sum, factor);
   }
 };
 

@@ -88,8 +88,8 @@ struct Requantized {
   __device__ Unit operator()(Unit unit) const {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float v = __fmul_rn(__int2float_rn(unit.v[i] * weight.v[i] + bias.v[i]), multiplier.v[i]);
-      unit.v[i] = static_cast<std::int8_t>(requantize_bits(v, low, high));
+      const float v = scaled(unit.v[i] * weight.v[i] + bias.v[i], multiplier.v[i]);
+      unit.v[i] = static_cast<std::int8_t>(byte_of(v, low, high));
     }
     return unit;
   }

@@ -183,7 +183,7 @@ void expect_tile(std::mt19937& random, const Problem& p, const ConvTile& tile,
   args.multipliers = reinterpret_cast<const float*>(multipliers->data());
   args.residual_scale = kResidualScale;
   args.small = p.kind == Kind::small_bytes;
-  args.stored = p.kind == Kind::bytes_to_halves ? cuda::ConvStored::f16 : cuda::ConvStored::f32;
+  args.stored = p.kind == Kind::bytes_to_halves ? cuda::StoredType::f16 : cuda::StoredType::f32;
   if (p.kind == Kind::function_halves)
     args.function = {cuda::HalfGate::logistic, true, -1.442695F, 0};  // SiLU
   args.average = {cuda::images_of(s, tile), static_cast<int>(cuda::used_rows(s, tile)),

@@ -35,9 +35,9 @@ enum class Kind {
 bool is_int8(Kind kind) {
   return kind != Kind::halves && kind != Kind::function_halves;
 }
-cuda::ConvStored stored_by(Kind kind) {
-  if (kind == Kind::bytes_to_halves) return cuda::ConvStored::f16;
-  return kind == Kind::bytes_to_floats ? cuda::ConvStored::f32 : cuda::ConvStored::i8;
+cuda::StoredType stored_by(Kind kind) {
+  if (kind == Kind::bytes_to_halves) return cuda::StoredType::f16;
+  return kind == Kind::bytes_to_floats ? cuda::StoredType::f32 : cuda::StoredType::i8;
 }
 
 // in_c in units of 16 bits. Every third is a window; of the others blocks hold the positions' pixels.
@@ -147,8 +147,8 @@ void expect_plan(std::mt19937& random, const Problem& p, const SpreadPlan& plan,
   const auto bias = int8 ? std::make_unique<Global<std::byte>>(padded(p.conv.whole_bias, true))
                          : std::make_unique<Global<std::byte>>(padded(p.conv.bias, false));
   const Global<std::uint8_t> table(p.table);
-  const cuda::ConvStored stored = stored_by(p.kind);
-  const int bytes = stored == cuda::ConvStored::f32 ? 4 : stored == cuda::ConvStored::f16 || !int8 ? 2 : 1;
+  const cuda::StoredType stored = stored_by(p.kind);
+  const int bytes = stored == cuda::StoredType::f32 ? 4 : stored == cuda::StoredType::f16 || !int8 ? 2 : 1;
   Global<std::byte> y(expected.size() * static_cast<std::size_t>(bytes), 0x5A);
   cuda::SpreadArgs args = cuda::spread_args(p.shape, plan);
   args.conv.x = x.data(), args.conv.weights = weights.data(), args.conv.bias = bias->data();
@@ -184,7 +184,7 @@ void expect_convolutions(Kind kind, unsigned test, int count) {
   Seen seen;
   for (int i = 0; i < count; ++i) {
     ConvShape s = random_shape(random, is_int8(kind), i);
-    s.real_output = stored_by(kind) != cuda::ConvStored::i8;
+    s.real_output = stored_by(kind) != cuda::StoredType::i8;
     const Problem problem(random, kind, s);
     const std::vector<float> expected = problem.expected();
     for (const SpreadPlan& plan : cuda::spread_plans(s, 132)) {

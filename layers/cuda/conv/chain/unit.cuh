@@ -111,19 +111,12 @@ struct Outputs<std::int32_t> {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint4 four = multipliers(i);
-      const auto* multiplier = reinterpret_cast<const float*>(&four);
+      const auto& multiplier = reinterpret_cast<const float(&)[4]>(four);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const std::uint32_t biased = Adds ? residual[half].word[i] ^ 0x80808080U : 0;
-        float v[4];
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          const int sum = sums[i * 2 + k / 2][half * 2 + k % 2];
-          v[k] = __fmul_rn(Small ? small_to_float(sum) : __int2float_rn(sum), multiplier[k]);
-          if constexpr (Adds)
-            v[k] = __fadd_rn(v[k], __fmul_rn(biased_to_float(biased, k, base), residual_scale));
-        }
-        to[half].word[i] = requantize_four<Relu>(v, bounds);
+        to[half].word[i] = four_bytes_of<Adds, Relu>(
+            [&](int k) { return sums[i * 2 + k / 2][half * 2 + k % 2]; }, Small, multiplier, bounds,
+            Adds ? residual[half].word[i] : 0, residual_scale, base);
       }
     }
   }

@@ -252,7 +252,6 @@ namespace pipit::internal::cuda::depthwise {
 // seven rows has a second register for the four rows before.
 
 inline constexpr int kQuad = 4;  // channels of a thread
-inline constexpr int kTable = 256;
 
 // The column's last three rows and, as the newest, byte c of a pixel's word.
 __device__ __forceinline__ unsigned pushed(unsigned column, unsigned pixel, int c) {
@@ -268,46 +267,6 @@ struct alignas(4 * sizeof(T)) Four {
 // table, f16 or f32.
 enum class Result : std::uint8_t { bytes, looked_up, real };
 
-template <bool Small>
-__device__ __forceinline__ void scale(float (&v)[kQuad], const int (&sums)[kQuad],
-                                      const Four<float>& multipliers) {
-#pragma unroll
-  for (int c = 0; c < kQuad; ++c)
-    v[c] = __fmul_rn(Small ? small_to_float(sums[c]) : __int2float_rn(sums[c]), multipliers.v[c]);
-}
-
-template <Result R, bool Small>
-__device__ __forceinline__ std::uint32_t four_bytes(const QDepthwiseArgs& a, const std::uint8_t* table,
-                                                    const float (&v)[kQuad]) {
-  if constexpr (R == Result::bytes && Small) {
-    return requantize_four<false>(v, a.whole_bounds);
-  } else {
-    std::uint32_t bits[kQuad];
-#pragma unroll
-    for (int c = 0; c < kQuad; ++c) {
-      bits[c] = requantize_bits(v[c], a.low, a.high);
-      if constexpr (R == Result::looked_up) bits[c] = table[bits[c] & 0xFFU];
-    }
-    return low_bytes(bits);
-  }
-}
-
-__device__ __forceinline__ void store_real(const QDepthwiseArgs& a, const float (&v)[kQuad],
-                                           std::int64_t at) {
-  const QuantizedStore store{a.stored, 0, a.low, a.high};
-  if (a.stored == StoredType::f16) {
-    Four<__half> halves;
-#pragma unroll
-    for (int c = 0; c < kQuad; ++c) halves.v[c] = __float2half_rn(store.real(v[c]));
-    *reinterpret_cast<Four<__half>*>(static_cast<__half*>(a.y) + at) = halves;
-  } else {
-    Four<float> floats;
-#pragma unroll
-    for (int c = 0; c < kQuad; ++c) floats.v[c] = store.real(v[c]);
-    *reinterpret_cast<Four<float>*>(static_cast<float*>(a.y) + at) = floats;
-  }
-}
-
 // Blocks: what registers must allow a multiprocessor.
 template <int Window, int Stride, int Columns, int Blocks, Result R>
 __global__ void __launch_bounds__(kThreads, Blocks)
@@ -315,10 +274,9 @@ __global__ void __launch_bounds__(kThreads, Blocks)
   constexpr int kIn = (Columns - 1) * Stride + Window;  // columns of x
   constexpr bool kFifth = Window == 5;                  // a row of taps that the registers have no room for
   constexpr bool kOlder = Window > 5;                   // rows of taps before the last four
-  __shared__ std::uint32_t table[R == Result::looked_up ? kTable / 4 : 1];
+  __shared__ alignas(4) std::uint8_t table[R == Result::looked_up ? 256 : 4];
   if constexpr (R == Result::looked_up) {
-    if (threadIdx.x < kTable / 4)
-      table[threadIdx.x] = reinterpret_cast<const std::uint32_t*>(a.table)[threadIdx.x];
+    copy_table(table, a.table);
     __syncthreads();
   }
   ptx::release_next_kernel();
@@ -416,17 +374,23 @@ __global__ void __launch_bounds__(kThreads, Blocks)
     const auto write = [&]<bool Small>() {
       float v[Columns][kQuad];
 #pragma unroll
-      for (int t = 0; t < Columns; ++t) scale<Small>(v[t], sums[t], multipliers);
+      for (int t = 0; t < Columns; ++t) {
+#pragma unroll
+        for (int c = 0; c < kQuad; ++c) v[t][c] = scaled(sums[t][c], multipliers.v[c], Small);
+      }
       if constexpr (R == Result::real) {
 #pragma unroll
         for (int t = 0; t < Columns; ++t) {
-          if (place.column + t < a.out_w) store_real(a, v[t], at + t * static_cast<std::int64_t>(a.channels));
+          if (place.column + t < a.out_w)
+            store_clamped(a.stored, a.y, at + t * static_cast<std::int64_t>(a.channels), v[t], a.low, a.high);
         }
       } else {
         std::uint32_t words[Columns];
 #pragma unroll
         for (int t = 0; t < Columns; ++t)
-          words[t] = four_bytes<R, Small>(a, reinterpret_cast<const std::uint8_t*>(table), v[t]);
+          words[t] = R == Result::bytes && Small
+                         ? requantize_four<false>(v[t], a.whole_bounds)
+                         : four_bytes<R == Result::looked_up>(v[t], a.low, a.high, table);
         auto* y = static_cast<std::uint8_t*>(a.y) + at;
 #pragma unroll
         for (int t = 0; t < Columns; ++t) {

@@ -3,6 +3,7 @@
 
 #include "layers/cuda/conv/direct/launch.h"
 #include "layers/cuda/device/elements.cuh"
+#include "layers/cuda/epilogue/stores.cuh"
 
 namespace pipit::internal::cuda {
 
@@ -248,10 +249,10 @@ struct Finish {
   const QDirectConvArgs& a;
   __device__ __forceinline__ void operator()(int sum, int channel, std::int64_t y_at,
                                              std::int64_t residual_at) const {
-    float v = __fmul_rn(__int2float_rn(sum + a.bias[channel]), a.multipliers[channel]);
+    float v = scaled(sum + a.bias[channel], a.multipliers[channel]);
     if (a.conv.residual != nullptr) {
       const int r = load_integer(a.residual, a.conv.residual, residual_at);
-      v = __fadd_rn(v, __fmul_rn(__int2float_rn(r), a.residual_scale));
+      v = with_residual(v, __int2float_rn(r), a.residual_scale);
     }
     QuantizedStore{a.y, a.y_zero_point, a.conv.low, a.conv.high}(a.conv.y, y_at, v);
   }
@@ -263,7 +264,7 @@ __device__ __forceinline__ int load_element(const QDirectConvArgs& a, const std:
   if (a.x_scale == 0) return load_integer(a.x, pixel, at);
   const auto* x = static_cast<const float*>(a.conv.x);
   const float v = __fdiv_rn(x[pixel - static_cast<const std::uint8_t*>(a.conv.x) + at], a.x_scale);
-  return __float2int_rn(fminf(fmaxf(v, a.x_bounds.low), a.x_bounds.high));
+  return whole_steps(v, a.x_bounds.low, a.x_bounds.high);
 }
 
 // A thread computes four neighbouring columns of four output channels. Channels run fastest through the threads, so

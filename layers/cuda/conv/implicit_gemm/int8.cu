@@ -50,7 +50,7 @@ const ConvGemmInstance* instance_of(const ConvTile& tile, const ConvGemmArgs& ar
   static const auto kAverages = average_instances<std::int32_t, EndsUnstored, Int8Average>();
   if (args.average.images > 0) return find_instance(kAverages, tile);
   const bool listed = args.blocks != nullptr;
-  if (args.stored != ConvStored::i8) return instance_of<EndsUnstored, RealEpilogue>(tile, listed);
+  if (args.stored != StoredType::i8) return instance_of<EndsUnstored, RealEpilogue>(tile, listed);
   return args.table != nullptr ? instance_of<EndsUnstored, LookedUpEpilogue>(tile, listed)
                                : instance_of<EndsUnstored, BytesEpilogue>(tile, listed);
 }

@@ -97,25 +97,23 @@ struct Int8Average : Int8Epilogue<T, Int8Result::real> {
 #pragma unroll
     for (int p = 0; p < Count / 2; ++p) {
       const float2 m = *reinterpret_cast<const float2*>(multipliers + p * 8);
-      const int a = sum[p * 2], b = sum[p * 2 + 1];
-      v[p * 2] = __fmul_rn(Small ? small_to_float(a) : __int2float_rn(a), m.x);
-      v[p * 2 + 1] = __fmul_rn(Small ? small_to_float(b) : __int2float_rn(b), m.y);
+      v[p * 2] = scaled(sum[p * 2], m.x, Small);
+      v[p * 2 + 1] = scaled(sum[p * 2 + 1], m.y, Small);
     }
     if (args.residual == nullptr) return;
 #pragma unroll
     for (int p = 0; p < Count / 2; ++p) {
       const float2 r =
           bytes_to_float(static_cast<std::uint16_t>(residual.word[p / 2] >> p % 2 * 16), kByteBase);
-      v[p * 2] = Base::with_residual(args, v[p * 2], r.x);
-      v[p * 2 + 1] = Base::with_residual(args, v[p * 2 + 1], r.y);
+      v[p * 2] = with_residual(v[p * 2], r.x, args.residual_scale);
+      v[p * 2 + 1] = with_residual(v[p * 2 + 1], r.y, args.residual_scale);
     }
   }
   template <int Count>
   static __device__ __forceinline__ void finish(const ConvGemmArgs& args, float (&v)[Count]) {
-    const typename Base::Bounds bounds{args.low, args.high};
 #pragma unroll
-    for (float& x : v) x = bounds.clamped(x);
-    if (args.stored != ConvStored::f16) return;
+    for (float& x : v) x = clamp_value(x, args.low, args.high);
+    if (args.stored != StoredType::f16) return;
 #pragma unroll
     for (float& x : v) x = __half2float(__float2half_rn(x));
   }

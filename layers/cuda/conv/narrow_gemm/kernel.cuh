@@ -152,12 +152,6 @@ struct Warp {
       *reinterpret_cast<std::uint32_t*>(to) = run[0];
     }
   }
-  __device__ __forceinline__ std::uint32_t looked_up(std::uint32_t bytes) const {
-    std::uint32_t to[4];
-#pragma unroll
-    for (int k = 0; k < 4; ++k) to[k] = table[bytes >> k * 8 & 0xFFU];
-    return low_bytes(to);
-  }
 
   /// Columns of y from `column` on, as many as Pairs have.
   template <int Pairs, NarrowEnd End, bool Relu>
@@ -206,16 +200,11 @@ struct Warp {
       for (int t = 0; t < kRowTiles; ++t) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const std::uint32_t biased = End == NarrowEnd::added ? runs[t][half][pair] ^ 0x80808080U : 0;
-          float v[4];
-#pragma unroll
-          for (int k = 0; k < 4; ++k) {
-            v[k] = __fmul_rn(small_to_float(sums[t][k / 2][half * 2 + k % 2]), multiplier[k]);
-            if constexpr (End == NarrowEnd::added)
-              v[k] = __fadd_rn(v[k], __fmul_rn(biased_to_float(biased, k, base), p.residual_scale));
-          }
-          const std::uint32_t bytes = requantize_four<Relu>(v, p.bounds);
-          runs[t][half][pair] = End == NarrowEnd::looked_up ? looked_up(bytes) : bytes;
+          std::uint32_t& word = runs[t][half][pair];
+          word = four_bytes_of<End == NarrowEnd::added, Relu>(
+              [&](int k) { return sums[t][k / 2][half * 2 + k % 2]; }, true, multiplier, p.bounds,
+              End == NarrowEnd::added ? word : 0, p.residual_scale, base);
+          if constexpr (End == NarrowEnd::looked_up) word = looked_up(word, table);
         }
       }
     }
@@ -271,11 +260,7 @@ __global__ void __launch_bounds__(kNarrowThreads, 2) narrow_gemm(const __grid_co
   const std::uint32_t packed = ptx::shared_address(dynamic);
   for (int i = static_cast<int>(threadIdx.x) * 16; i < p.packed_bytes; i += kNarrowThreads * 16)
     store_four(packed + i, *reinterpret_cast<const uint4*>(p.packed + i));
-  if constexpr (End == NarrowEnd::looked_up) {
-    if (threadIdx.x < 64)
-      reinterpret_cast<std::uint32_t*>(table)[threadIdx.x] =
-          reinterpret_cast<const std::uint32_t*>(p.table)[threadIdx.x];
-  }
+  if constexpr (End == NarrowEnd::looked_up) copy_table(table, p.table);
   __syncthreads();
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();

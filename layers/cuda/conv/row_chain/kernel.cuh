@@ -225,11 +225,8 @@ struct Outputs<float, Vecs> {
         const float2 held = __half22float2(*reinterpret_cast<const __half2*>(&residual.word[w]));
         v.x += held.x, v.y += held.y;
       }
-      v.x = v.x < part.low ? part.low : v.x;  // comparisons, not fminf: a NaN stays one
-      v.x = v.x > part.high ? part.high : v.x;
-      v.y = v.y < part.low ? part.low : v.y;
-      v.y = v.y > part.high ? part.high : v.y;
-      const __half2 pair = __floats2half2_rn(v.x, v.y);
+      const __half2 pair =
+          __floats2half2_rn(clamp_value(v.x, part.low, part.high), clamp_value(v.y, part.low, part.high));
       y.word[w] = *reinterpret_cast<const std::uint32_t*>(&pair);
     }
     return y;
@@ -255,17 +252,16 @@ struct Outputs<std::int32_t, Vecs> {
     Stored y;
 #pragma unroll
     for (int w = 0; w < Vecs; ++w) {
-      std::uint32_t bits[4];
+      float v[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        float v = __fmul_rn(__int2float_rn(sum[w * 4 + j] + biases[w * 4 + j]), multipliers[w * 4 + j]);
+        v[j] = scaled(sum[w * 4 + j] + biases[w * 4 + j], multipliers[w * 4 + j]);
         if (part.residual >= 0) {
           const auto held = static_cast<float>(static_cast<signed char>(residual.word[w] >> j % 4 * 8));
-          v = __fadd_rn(v, __fmul_rn(held, part.residual_scale));
+          v[j] = with_residual(v[j], held, part.residual_scale);
         }
-        bits[j] = requantize_bits(v, part.low, part.high);
       }
-      y.word[w] = low_bytes(bits);
+      y.word[w] = four_bytes(v, part.low, part.high);
     }
     return y;
   }

@@ -551,42 +551,23 @@ struct SpreadInt8 {
     float v[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j)
-      v[j] = Int8::scaled(args, sum[j] + constants.first[j], constants.multiplier[j]);
+      v[j] = scaled(sum[j] + constants.first[j], constants.multiplier[j], args.small);
     if (whole && args.residual != nullptr) {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        v[j] = Int8::with_residual(args, v[j], static_cast<float>(static_cast<signed char>(held >> j * 8)));
+        v[j] = with_residual(v[j], static_cast<float>(static_cast<signed char>(held >> j * 8)),
+                             args.residual_scale);
     }
     const typename Int8::Bounds bounds{args.low, args.high};
-    if (LooksUp || args.stored == ConvStored::i8) {
-      if (whole)
-        return Int8::template store_run<ConvStored::i8>(args, columns.int8, bounds, v, at, args.small);
+    if (!whole) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        if (j < left) Int8::store_one(args, columns.int8, v[j], at + j);
+        if (j < left) Int8::template store_one<!LooksUp>(args, columns.int8, v[j], at + j);
       }
-    } else if (whole && args.stored == ConvStored::f16) {
-      Int8::template store_run<ConvStored::f16>(args, columns.int8, bounds, v, at, false);
-    } else if (whole) {
-      Int8::template store_run<ConvStored::f32>(args, columns.int8, bounds, v, at, false);
+    } else if (LooksUp || args.stored == StoredType::i8) {
+      Int8::template store_run<StoredType::i8>(args, columns.int8, bounds, v, at, args.small);
     } else {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        if (j < left) store_real(args, bounds, v[j], at + j);
-      }
-    }
-  }
-
- private:
-  static __device__ __forceinline__ void store_real(const ConvGemmArgs& args,
-                                                    const typename Int8::Bounds& bounds, float v, int at) {
-    if (args.residual != nullptr)
-      v = Int8::with_residual(args, v,
-                              static_cast<float>(static_cast<const signed char*>(args.residual)[at]));
-    if (args.stored == ConvStored::f16) {
-      static_cast<__half*>(args.y)[at] = __float2half_rn(bounds.clamped(v));
-    } else {
-      static_cast<float*>(args.y)[at] = bounds.clamped(v);
+      store_clamped(args.stored, args.y, at, v, args.low, args.high);
     }
   }
 };

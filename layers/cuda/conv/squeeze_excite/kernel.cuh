@@ -75,16 +75,14 @@ struct SqueezeInt8 {
     const auto byte = [&](int i) { return static_cast<int>(static_cast<std::int8_t>(w >> i * 8)); };
     return sum + v.x * byte(0) + v.y * byte(1) + v.z * byte(2) + v.w * byte(3);
   }
-  static __device__ __forceinline__ int steps(const SqueezeBounds& bounds, float v) {
-    return __float2int_rn(fminf(fmaxf(v, bounds.low), bounds.high));
-  }
   static __device__ __forceinline__ Value mean(const SqueezeArgs& p, Value sum) {
-    return steps(p.mean, __fmul_rn(__int2float_rn(sum), p.factor));
+    return whole_steps(scaled(sum, p.factor), p.mean.low, p.mean.high);
   }
   static __device__ __forceinline__ Value finish(const SqueezeArgs& p, int layer, Value sum, uint2 constants,
                                                  const std::uint8_t* tables) {
     const int whole = sum + static_cast<int>(constants.x);
-    const int v = steps(p.layers[layer], __fmul_rn(__int2float_rn(whole), __uint_as_float(constants.y)));
+    const SqueezeBounds& bounds = p.layers[layer];
+    const int v = whole_steps(scaled(whole, __uint_as_float(constants.y)), bounds.low, bounds.high);
     return static_cast<std::int8_t>(tables[layer * 256 + static_cast<std::uint8_t>(v)]);
   }
   static __device__ __forceinline__ std::uint32_t bits(Value v) {

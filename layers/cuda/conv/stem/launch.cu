@@ -123,9 +123,7 @@ struct Int8Arithmetic {
         first[c] = static_cast<const int*>(a.bias)[blockIdx.y * Columns + c] + magic;
         multiplier[c] = a.multipliers[blockIdx.y * Columns + c];
       }
-      if (a.table == nullptr) return;
-      for (int w = static_cast<int>(threadIdx.x); w < 64; w += static_cast<int>(blockDim.x))
-        reinterpret_cast<std::uint32_t*>(table)[w] = reinterpret_cast<const std::uint32_t*>(a.table)[w];
+      if (a.table != nullptr) copy_table(table, a.table);
     }
   };
 
@@ -140,7 +138,6 @@ struct Int8Arithmetic {
     }
   }
 
-  // As layers/ops/quantization.h specifies it, bit for bit: every operation is rounded to f32, none is contracted.
   template <int Columns>
   static __device__ __forceinline__ void finish(const StemArgs& a, const TileOrigin& tile,
                                                 const Sum (&sums)[Columns / 8][4],
@@ -149,10 +146,7 @@ struct Int8Arithmetic {
       constexpr bool kSmall = decltype(small)::value;
       write_rows<Columns>(
           a, tile, sums,
-          [&](int sum, int column) {
-            return __fmul_rn(kSmall ? small_to_float(sum) : __int2float_rn(sum),
-                             constants.multiplier[column]);
-          },
+          [&](int sum, int column) { return scaled(sum, constants.multiplier[column], kSmall); },
           [&](auto& run, std::int64_t at, int channels, bool whole) {
             store<kSmall>(a, constants.table, run, at, channels, whole);
           });
@@ -182,7 +176,7 @@ struct Int8Arithmetic {
       }
 #pragma unroll
       for (int c = 0; c < Count; ++c)
-        run[c] = __fadd_rn(run[c], __fmul_rn(static_cast<float>(held.v[c]), a.residual_scale));
+        run[c] = with_residual(run[c], static_cast<float>(held.v[c]), a.residual_scale);
     }
     if (a.stored == StoredType::i8) {
       StemRun<std::uint8_t, Count> bytes;
@@ -195,7 +189,7 @@ struct Int8Arithmetic {
       } else {
 #pragma unroll
         for (int c = 0; c < Count; ++c)
-          bytes.v[c] = static_cast<std::uint8_t>(requantize_bits(run[c], a.low, a.high));
+          bytes.v[c] = static_cast<std::uint8_t>(byte_of(run[c], a.low, a.high));
       }
       if (a.table != nullptr) {
 #pragma unroll
@@ -204,10 +198,7 @@ struct Int8Arithmetic {
       return write(static_cast<std::uint8_t*>(a.y) + at, bytes, channels, whole);
     }
 #pragma unroll
-    for (int c = 0; c < Count; ++c) {
-      run[c] = run[c] < a.low ? a.low : run[c];
-      run[c] = run[c] > a.high ? a.high : run[c];
-    }
+    for (int c = 0; c < Count; ++c) run[c] = clamp_value(run[c], a.low, a.high);
     if (a.stored == StoredType::f16) {
       StemRun<__half, Count> halves;
 #pragma unroll
