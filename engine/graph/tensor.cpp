@@ -122,17 +122,21 @@ void copy_strided(const TensorDesc& from, const std::byte* source, const TensorD
   const Strides si = from.strides();
   const Strides so = to.strides();
   std::array<std::int64_t, kMaxRank> index{};
-  const int rank = from.shape.rank();
-  for (std::int64_t n = from.elements(); n > 0; --n) {
+  const int last = from.shape.rank() - 1;
+  const std::int64_t length = from.shape[last];
+  const auto in_step = static_cast<std::size_t>(si[static_cast<std::size_t>(last)]) * Bytes;
+  const auto out_step = static_cast<std::size_t>(so[static_cast<std::size_t>(last)]) * Bytes;
+  for (std::int64_t n = from.elements(); n > 0; n -= length) {
     std::int64_t i = 0;
     std::int64_t o = 0;
-    for (std::size_t d = 0; d < static_cast<std::size_t>(rank); ++d) {
+    for (std::size_t d = 0; d < static_cast<std::size_t>(last); ++d) {
       i += index[d] * si[d];
       o += index[d] * so[d];
     }
-    std::memcpy(target + static_cast<std::size_t>(o) * Bytes, source + static_cast<std::size_t>(i) * Bytes,
-                Bytes);
-    for (int d = rank - 1; d >= 0; --d) {
+    const std::byte* in = source + static_cast<std::size_t>(i) * Bytes;
+    std::byte* out = target + static_cast<std::size_t>(o) * Bytes;
+    for (std::int64_t l = 0; l < length; ++l) std::memcpy(out + l * out_step, in + l * in_step, Bytes);
+    for (int d = last - 1; d >= 0; --d) {
       if (++index[static_cast<std::size_t>(d)] < from.shape[d]) break;
       index[static_cast<std::size_t>(d)] = 0;
     }

@@ -14,16 +14,17 @@ double correlate(const Window& window, const Image& x, const T* x_group, const I
   const TapRange td = taps_inside(window, 0, od, x.extent[0]);
   const TapRange th = taps_inside(window, 1, oh, x.extent[1]);
   const TapRange tw = taps_inside(window, 2, ow, x.extent[2]);
+  const std::int64_t x_step = window.dilation[2] * x.stride[2];
+  const std::int64_t w_step = w.stride[2];
   double sum = 0;
   for (std::int64_t c = 0; c < w.channels; ++c) {
     for (std::int64_t kd = td.begin; kd < td.end; ++kd) {
       for (std::int64_t kh = th.begin; kh < th.end; ++kh) {
-        for (std::int64_t kw = tw.begin; kw < tw.end; ++kw) {
-          const std::int64_t at = c * x.channel_stride + x.at(td.start + kd * window.dilation[0],
-                                                              th.start + kh * window.dilation[1],
-                                                              tw.start + kw * window.dilation[2]);
-          sum += static_cast<double>(x_group[at]) * filter[c * w.channel_stride + w.at(kd, kh, kw)];
-        }
+        const std::int64_t row = c * x.channel_stride + x.at(td.start + kd * window.dilation[0],
+                                                             th.start + kh * window.dilation[1], tw.start);
+        const std::int64_t taps = c * w.channel_stride + w.at(kd, kh, 0);
+        for (std::int64_t kw = tw.begin; kw < tw.end; ++kw)
+          sum += static_cast<double>(x_group[row + kw * x_step]) * filter[taps + kw * w_step];
       }
     }
   }

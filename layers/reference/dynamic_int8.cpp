@@ -41,15 +41,19 @@ std::int32_t correlate(const Window& window, const Image& x, const std::uint8_t*
   const TapRange td = taps_inside(window, 0, d, x.extent[0]);
   const TapRange th = taps_inside(window, 1, h, x.extent[1]);
   const TapRange tw = taps_inside(window, 2, v, x.extent[2]);
+  const std::int64_t channels = w.channels;
+  const std::int64_t x_step = x.channel_stride;
+  const std::int64_t w_step = w.channel_stride;
   std::int32_t sum = 0;
-  for (std::int64_t c = 0; c < w.channels; ++c) {
-    for (std::int64_t kd = td.begin; kd < td.end; ++kd) {
-      for (std::int64_t kh = th.begin; kh < th.end; ++kh) {
-        for (std::int64_t kw = tw.begin; kw < tw.end; ++kw) {
-          const std::int64_t at = x.at(td.start + kd * window.dilation[0], th.start + kh * window.dilation[1],
-                                       tw.start + kw * window.dilation[2]);
-          const int q = static_cast<int>(plane[c * x.channel_stride + at]) - kDynamicBytes.zero_point;
-          sum += q * filter[c * w.channel_stride + w.at(kd, kh, kw)];
+  for (std::int64_t kd = td.begin; kd < td.end; ++kd) {
+    for (std::int64_t kh = th.begin; kh < th.end; ++kh) {
+      for (std::int64_t kw = tw.begin; kw < tw.end; ++kw) {
+        const std::int64_t at = x.at(td.start + kd * window.dilation[0], th.start + kh * window.dilation[1],
+                                     tw.start + kw * window.dilation[2]);
+        const std::int64_t tap = w.at(kd, kh, kw);
+        for (std::int64_t c = 0; c < channels; ++c) {
+          const int q = static_cast<int>(plane[at + c * x_step]) - kDynamicBytes.zero_point;
+          sum += q * filter[tap + c * w_step];
         }
       }
     }

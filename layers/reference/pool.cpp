@@ -67,7 +67,8 @@ double lp_norm(const Taps& taps, const Image& x, const T* plane, std::int64_t p)
   double sum = 0;
   const auto order = static_cast<double>(p);
   taps.for_each([&](std::int64_t d, std::int64_t h, std::int64_t w) {
-    sum += std::pow(std::abs(static_cast<double>(plane[x.at(d, h, w)])), order);
+    const double size = std::abs(static_cast<double>(plane[x.at(d, h, w)]));
+    sum += p == 1 ? size : p == 2 ? size * size : std::pow(size, order);
   });
   return std::pow(sum, 1 / order);
 }

@@ -39,6 +39,14 @@ class Integers {
   StepBounds bounds_;
 };
 
+// All elements of an int8 tensor, in their order in memory.
+std::vector<std::int32_t> all_integers(const ConstTensorView& view, const Quantization& q) {
+  const Integers integers(view, q);
+  std::vector<std::int32_t> all(static_cast<std::size_t>(view.desc.elements()));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = integers[static_cast<std::int64_t>(i)];
+  return all;
+}
+
 // Stores values, which are in steps of y's scale (or real, for f32).
 class Store {
  public:
@@ -131,6 +139,14 @@ void for_each_tap(const Window& window, const Image& x, std::int64_t d, std::int
   }
 }
 
+// One tap in all channels; the strides are distances between channels.
+std::int32_t correlate_channels(const std::int32_t* pixel, std::int64_t x_stride, const std::int8_t* filter,
+                                std::int64_t w_stride, std::int64_t channels) {
+  std::int32_t sum = 0;
+  for (std::int64_t c = 0; c < channels; ++c) sum += pixel[c * x_stride] * filter[c * w_stride];
+  return sum;
+}
+
 void run_qconv(const QConv& layer, std::span<const ConstTensorView> inputs,
                std::span<const TensorView> outputs, const RunContext& context) {
   const QConvAttributes& attributes = layer.attributes();
@@ -138,7 +154,7 @@ void run_qconv(const QConv& layer, std::span<const ConstTensorView> inputs,
   const Image x(inputs[0].desc);
   const Image w(inputs[1].desc);
   const Image y(outputs[0].desc);
-  const Integers input(inputs[0], attributes.x);
+  const std::vector<std::int32_t> integers = all_integers(inputs[0], attributes.x);
   const auto* weights = inputs[1].as<std::int8_t>();
   const auto* bias = optional_data<std::int32_t>(inputs, 2);
   const bool has_residual = inputs.size() > 3 && inputs[3].present();
@@ -154,14 +170,14 @@ void run_qconv(const QConv& layer, std::span<const ConstTensorView> inputs,
   context.pool.parallel_for(y.batch * y.channels, [&](std::int64_t index, int) {
     const std::int64_t n = index / y.channels;
     const std::int64_t o = index % y.channels;
-    const std::int64_t plane = x.plane(n, o / outputs_per_group * w.channels);
+    const std::int32_t* input = integers.data() + x.plane(n, o / outputs_per_group * w.channels);
     for_each_position(y, [&](std::int64_t d, std::int64_t h, std::int64_t v) {
       std::int32_t sum = bias != nullptr ? bias[o] : 0;
       for_each_tap(window, x, d, h, v,
                    [&](std::int64_t at, std::int64_t kd, std::int64_t kh, std::int64_t kw) {
+                     const std::int32_t* pixel = input + at;
                      const std::int8_t* filter = weights + o * w.batch_stride + w.at(kd, kh, kw);
-                     for (std::int64_t c = 0; c < w.channels; ++c)
-                       sum += input[plane + c * x.channel_stride + at] * filter[c * w.channel_stride];
+                     sum += correlate_channels(pixel, x.channel_stride, filter, w.channel_stride, w.channels);
                    });
       float value = static_cast<float>(sum) * multipliers[static_cast<std::size_t>(o)];
       if (has_residual) value += static_cast<float>(residual[r.plane(n, o) + r.at(d, h, v)]) * residual_scale;

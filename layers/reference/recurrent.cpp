@@ -70,9 +70,13 @@ class Sequence {
     return value(Recurrent::kGates, {t, sample_, (direction_ * g_.gates + gate) * g_.hidden + j});
   }
   double recurrent(const std::vector<double>& state, std::int64_t gate, std::int64_t j) const {
+    const ConstTensorView& weights = inputs_[Recurrent::kWeights];
+    const Strides strides = weights.desc.strides();
+    const T* row = weights.as<T>() + offset_of({direction_, gate * g_.hidden + j}, strides, 2);
+    const std::int64_t step = strides[2];
     double sum = 0;
-    for (std::int64_t k = 0; k < g_.hidden; ++k)
-      sum += value(Recurrent::kWeights, {direction_, gate * g_.hidden + j, k}) * state[position(k)];
+    for (std::size_t k = 0; k < state.size(); ++k)
+      sum += static_cast<double>(row[static_cast<std::int64_t>(k) * step]) * state[k];
     return sum;
   }
   double peephole(std::int64_t which, std::int64_t j, double cell) const {
