@@ -43,6 +43,26 @@ PIPIT_LANES void finish_bytes(const DepthwiseTile<std::uint8_t>& t, const Lanes:
   }
 }
 
+// Fewer channels than a register holds, where Lanes::kLoadsParts<T> is false: once for all tiles, since moving elements
+// one by one is long code.
+template <typename T>
+__attribute__((noinline)) void finish_part(const DepthwiseTile<T>& t, const Lanes::Vector* sums,
+                                           std::int64_t c, int count) {
+  if constexpr (std::is_same_v<T, std::uint8_t>) {
+    const ByteLanes lanes(t, c);
+    for (int i = 0; i < t.columns; ++i)
+      finish_byte_lanes(t, lanes, sums[i], t.bytes.bias + c, i * t.y_step + c, count);
+  } else {
+    const Lanes::Vector low = Lanes::broadcast(t.low);
+    const Lanes::Vector high = Lanes::broadcast(t.high);
+    for (int i = 0; i < t.columns; ++i) {
+      Lanes::Vector v = sums[i];
+      if (t.residual != nullptr) v = Lanes::add(v, Lanes::load(t.residual + i * t.y_step + c, count));
+      Lanes::store(t.y + i * t.y_step + c, Lanes::clamp(v, low, high), count);
+    }
+  }
+}
+
 // A channel vector of `columns` outputs, finished and stored.
 template <int Columns, typename T>
 PIPIT_LANES void finish_depthwise(const DepthwiseTile<T>& t, Lanes::Vector* sums, std::int64_t c, int count) {
@@ -97,15 +117,28 @@ PIPIT_LANES void depthwise_vector(const DepthwiseTile<T>& t, const float* weight
   for (int i = 0; i < Columns; ++i) sums[i] = first;
   const Lanes::Vector minus_zero_point = Lanes::broadcast(-t.bytes.x_zero_point);
   const T* const* pixels = t.pixels;
+  constexpr int kPixels = (Columns - 1) * Stride + Kernel;
+  constexpr bool kStaged = !Whole && !Lanes::kLoadsParts<T>;
   for (std::int64_t h = 0; h < t.rows; ++h) {
     const T* row = Indirect ? nullptr : t.row_starts[h] + t.first + c;
+    Lanes::Vector staged[kStaged ? kPixels : 1];
+    if constexpr (kStaged) {
+#pragma GCC unroll 1
+      for (int p = 0; p < kPixels; ++p)
+        staged[p] =
+            load_input<false>(Indirect ? pixels[p] + c : row + p * t.pixel_step, count, minus_zero_point);
+    }
     Lanes::Vector w[Kernel];
 #pragma GCC unroll 8
     for (int k = 0; k < Kernel; ++k) w[k] = Lanes::load(weights + k * Lanes::kCount);
 #pragma GCC unroll 20
-    for (int p = 0; p < (Columns - 1) * Stride + Kernel; ++p) {
-      const T* from = Indirect ? pixels[p] + c : row + p * t.pixel_step;
-      const Lanes::Vector x = load_input<Whole>(from, count, minus_zero_point);
+    for (int p = 0; p < kPixels; ++p) {
+      Lanes::Vector x;
+      if constexpr (kStaged) {
+        x = Lanes::keep(staged[p]);
+      } else {
+        x = load_input<Whole>(Indirect ? pixels[p] + c : row + p * t.pixel_step, count, minus_zero_point);
+      }
 #pragma GCC unroll 8
       for (int k = 0; k < Kernel; ++k) {
         if ((p - k) % Stride != 0 || p < k || (p - k) / Stride >= Columns) continue;
@@ -115,7 +148,14 @@ PIPIT_LANES void depthwise_vector(const DepthwiseTile<T>& t, const float* weight
     weights += Kernel * Lanes::kCount;
     if (Indirect) pixels += t.row_pixels;
   }
-  finish_depthwise<Columns>(t, sums, c, count);
+  if constexpr (kStaged) {
+    Lanes::Vector stored[Columns];
+#pragma GCC unroll 8
+    for (int i = 0; i < Columns; ++i) stored[i] = sums[i];
+    finish_part(t, stored, c, count);
+  } else {
+    finish_depthwise<Columns>(t, sums, c, count);
+  }
 }
 
 template <int Kernel, int Stride, int Columns, bool Indirect, typename T>

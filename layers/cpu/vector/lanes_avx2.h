@@ -3,6 +3,9 @@
 struct Lanes {
   using Vector = __m256;
   static constexpr int kCount = 8;
+  /// Whether load(p, count) is a few instructions and no loop.
+  template <typename T>
+  static constexpr bool kLoadsParts = !std::is_same_v<T, std::uint8_t>;
   static constexpr bool kLooksUp = false;
 
   PIPIT_LANES static Vector zero() { return _mm256_setzero_ps(); }
@@ -16,18 +19,37 @@ struct Lanes {
   PIPIT_LANES static Vector load(const Half* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
+  // All pairs, and the last element where it is one of no pair; else it is there already.
   PIPIT_LANES static Vector load(const Half* p, int count) {
-    Half all[kCount] = {};
-    for (int i = 0; i < count; ++i) all[i] = p[i];
-    return load(all);
+    if (count <= 0) return zero();
+    const __m128i pairs = _mm_cmpgt_epi32(_mm_set1_epi32(count / 2), _mm_setr_epi32(0, 1, 2, 3));
+    const __m128i last = _mm_cmpeq_epi16(_mm_set1_epi16(static_cast<std::int16_t>(count - 1)),
+                                         _mm_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7));
+    std::int16_t bits;
+    std::memcpy(&bits, p + count - 1, sizeof bits);
+    const __m128i halves = _mm_or_si128(_mm_maskload_epi32(reinterpret_cast<const int*>(p), pairs),
+                                        _mm_and_si128(last, _mm_set1_epi16(bits)));
+    return _mm256_cvtph_ps(halves);
   }
   PIPIT_LANES static Vector load(const std::uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
+  // The first and the last bytes, which overlap.
   PIPIT_LANES static Vector load(const std::uint8_t* p, int count) {
-    std::uint8_t all[kCount] = {};
-    for (int i = 0; i < count; ++i) all[i] = p[i];
-    return load(all);
+    std::uint64_t all = 0;
+    if (count == kCount) {
+      std::memcpy(&all, p, kCount);
+    } else if (count >= 4) {
+      std::uint32_t first, last;
+      std::memcpy(&first, p, 4);
+      std::memcpy(&last, p + count - 4, 4);
+      all = first | static_cast<std::uint64_t>(last) << (8 * (count - 4));
+    } else if (count > 0) {
+      const int middle = count / 2;
+      all =
+          p[0] | std::uint64_t{p[middle]} << (8 * middle) | std::uint64_t{p[count - 1]} << (8 * (count - 1));
+    }
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<std::int64_t>(all))));
   }
   PIPIT_LANES static Vector add_integers(Vector v, const std::int32_t* n) {
     return _mm256_cvtepi32_ps(
@@ -52,9 +74,14 @@ struct Lanes {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
   }
   PIPIT_LANES static void store(Half* p, Vector v, int count) {
-    Half all[kCount];
-    store(all, v);
-    for (int i = 0; i < count; ++i) p[i] = all[i];
+    const __m128i halves = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
+    _mm_maskstore_epi32(reinterpret_cast<int*>(p),
+                        _mm_cmpgt_epi32(_mm_set1_epi32(count / 2), _mm_setr_epi32(0, 1, 2, 3)), halves);
+    if (count % 2 == 1) {
+      Half all[kCount];
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(all), halves);
+      p[count - 1] = all[count - 1];
+    }
   }
 
   PIPIT_LANES static float sum(Vector v) {

@@ -58,6 +58,9 @@ struct Lanes {
   PIPIT_LANES static Vector permute(Vector v, Index index) { return _mm512_permutexvar_ps(index, v); }
 
   /// Whether a register is a table of floats.
+  /// Whether load(p, count) is a few instructions and no loop.
+  template <typename T>
+  static constexpr bool kLoadsParts = true;
   static constexpr bool kLooksUp = true;
   /// table[v] for whole numbers v in [0, 16); any entry for NaN.
   PIPIT_LANES static Vector look_up(const float* table, Vector v) {

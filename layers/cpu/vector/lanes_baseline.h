@@ -13,6 +13,9 @@ __attribute__((noinline)) void narrow(const FourFloats& v, Half* p) {
 struct Lanes {
   using Vector = FourFloats;
   static constexpr int kCount = 4;
+  /// Whether load(p, count) is a few instructions and no loop.
+  template <typename T>
+  static constexpr bool kLoadsParts = std::is_same_v<T, float>;
   static constexpr bool kLooksUp = false;
 
   PIPIT_LANES static Vector zero() { return Vector{}; }
@@ -50,11 +53,19 @@ struct Lanes {
     for (int i = 0; i < count; ++i) all[i] = p[i];
     return load(all);
   }
+  PIPIT_LANES static Vector load(const float* p, int count) {
+    return Vector{count > 0 ? p[0] : 0, count > 1 ? p[1] : 0, count > 2 ? p[2] : 0, count > 3 ? p[3] : 0};
+  }
   PIPIT_LANES static void store(float* p, Vector v) { std::memcpy(p, &v, sizeof v); }
   PIPIT_LANES static void store(Half* p, Vector v) { narrow(v, p); }
-  template <typename T>
-  PIPIT_LANES static void store(T* p, Vector v, int count) {
-    T all[kCount];
+  PIPIT_LANES static void store(float* p, Vector v, int count) {
+    if (count > 0) p[0] = v[0];
+    if (count > 1) p[1] = v[1];
+    if (count > 2) p[2] = v[2];
+    if (count > 3) p[3] = v[3];
+  }
+  PIPIT_LANES static void store(Half* p, Vector v, int count) {
+    Half all[kCount];
     store(all, v);
     for (int i = 0; i < count; ++i) p[i] = all[i];
   }
