@@ -21,7 +21,7 @@ namespace {
 constexpr std::int64_t kMaxElements = 1 << 18;  // that a run computes
 constexpr std::int64_t kElementsOfAll = 1 << 19;
 constexpr std::size_t kMaxNodes = 64;
-constexpr std::int64_t kFewestRuns = 4, kMaxRuns = 24;
+constexpr std::int64_t kMinRuns = 4, kMaxRuns = 24;
 
 bool is_real(DType type) {
   return type == DType::f32 || type == DType::f64 || type == DType::f16;
@@ -38,7 +38,7 @@ class TailSampler {
     find_tail();
     if (tail_.empty()) return;
     const std::int64_t runs =
-        std::clamp(kElementsOfAll / std::max<std::int64_t>(elements_, 1), kFewestRuns, kMaxRuns);
+        std::clamp(kElementsOfAll / std::max<std::int64_t>(elements_, 1), kMinRuns, kMaxRuns);
     for (std::int64_t i = 0; i < runs; ++i) {
       constexpr std::array kScales{0.5, 2.0, 8.0, 32.0};
       make_up(kScales[static_cast<std::size_t>(i) % kScales.size()]);

@@ -387,15 +387,15 @@ std::optional<ScoreKind> sampled_kind(const Graph& graph, const FactFinder& find
     for (std::size_t i = 0; i < all.size(); i += width) facts.add(all.subspan(i, width));
     return facts.rows == 0 || facts.of_logarithms() || facts.of_shares();
   });
-  constexpr std::int64_t kFewRows = 4, kManyRows = 16;
-  if (facts.rows < kFewRows) return {};
+  constexpr std::int64_t kMinRows = 4, kMinRowsOfShares = 16;
+  if (facts.rows < kMinRows) return {};
   if (facts.high <= kSumError && facts.least_exp_sum > 1 - kSumError &&
       facts.greatest_exp_sum < 1 + kSumError)
     return ScoreKind::log_softmax;
   if (facts.low < -kSumError || facts.greatest_sum > 1 + kSumError) return {};
   if (facts.least_sum > 1 - kSumError) return ScoreKind::softmax;
   // Probabilities that never exceed 1 together, but for those of classes that were cut off.
-  const bool nearly_all = values > 1 && facts.rows >= kManyRows && facts.greatest_sum > 0.9;
+  const bool nearly_all = values > 1 && facts.rows >= kMinRowsOfShares && facts.greatest_sum > 0.9;
   return nearly_all ? std::optional(ScoreKind::softmax) : std::nullopt;
 }
 

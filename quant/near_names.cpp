@@ -30,8 +30,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 std::string near_names(std::string_view name, std::span<const std::string> candidates) {
   constexpr std::size_t kMax = 3;
   // The distance takes time by the product of the lengths, and names come from files.
-  constexpr std::size_t kLongest = 500;
-  if (name.size() > kLongest) return {};
+  constexpr std::size_t kMaxLength = 500;
+  if (name.size() > kMaxLength) return {};
   struct Near {
     bool apart;  // neither contains the other
     std::size_t distance;
@@ -41,7 +41,7 @@ std::string near_names(std::string_view name, std::span<const std::string> candi
   std::vector<Near> near;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const std::string& candidate = candidates[i];
-    if (candidate.size() > kLongest) continue;
+    if (candidate.size() > kMaxLength) continue;
     const bool apart = name.empty() || (candidate.find(name) == std::string::npos &&
                                         name.find(candidate) == std::string_view::npos);
     const std::size_t distance = edit_distance(name, candidate);

@@ -14,7 +14,7 @@ namespace {
 constexpr double kLargest = 127;  // symmetric int8
 // Fewer values of a tensor say nothing about a clipped share: where none of them is, more than kMuchClipped of others
 // may be (the "rule of three", Hanley and Lippman-Hand 1983: less than 3 / n is, with 95 % confidence).
-constexpr double kFewestValues = 3 / kMuchClipped;
+constexpr double kMinValues = 3 / kMuchClipped;
 
 void set_scale(TensorScale& tensor, const ThresholdOptions& method) {
   if (!tensor.histogram) {
@@ -71,7 +71,7 @@ Clipping clipping_of(const QuantizationPlan& plan) {
   Clipping clipping;
   for (const TensorScale& tensor : plan.tensors) {
     if (tensor.clipped <= kMuchClipped) continue;
-    if (tensor.histogram && static_cast<double>(tensor.histogram->count()) < kFewestValues) continue;
+    if (tensor.histogram && static_cast<double>(tensor.histogram->count()) < kMinValues) continue;
     ++clipping.tensors;
     if (clipping.worst == nullptr || tensor.clipped > clipping.worst->clipped) clipping.worst = &tensor;
   }

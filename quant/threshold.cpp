@@ -14,7 +14,7 @@ namespace {
 constexpr int kLevels = 128;  // magnitudes of symmetric int8, zero included
 // Noise over signal of values that are spread evenly up to the threshold: 48 dB. Less is never too much, as of a tensor
 // whose values lie within one level.
-constexpr double kEnough = 1.0 / (4 * 127 * 127);
+constexpr double kNegligibleNoise = 1.0 / (4 * 127 * 127);
 
 // The index of the last bin with a count, plus one.
 std::size_t used_bins(const std::vector<std::uint64_t>& bins) {
@@ -170,7 +170,7 @@ CandidateThreshold least_noise(const Noise& noise, double largest) {
 // That holds without the first bin as well: its values are known least exactly, and where nearly all lie in it a
 // guess that is too large would hide what is clipped.
 double bounded(const Noise& noise, double own, const CandidateThreshold& best) {
-  const double loss = std::pow(10, kMaxLossDb / 10), enough = noise.signal() * kEnough;
+  const double loss = std::pow(10, kMaxLossDb / 10), enough = noise.signal() * kNegligibleNoise;
   const double most = std::max(best.noise * loss, enough);
   const double most_behind = std::max(noise.at(best.threshold, 1) * loss, enough);
   const double step = best.threshold > own ? noise.step() : -noise.step();

@@ -162,8 +162,9 @@ StoredWeights store_weights(const WeightFormat& format, std::int64_t outputs, st
 }
 
 WeightFormat weight_format(const WeightOnlyOptions& options, bool convolution, std::int64_t inputs) {
-  constexpr std::int64_t kFewInputs = 64;
-  if (options.bits == 8 || inputs <= kFewInputs) return {8, 0};
+  // Up to this many inputs weights stay in 8 bits: 4 save little memory there.
+  constexpr std::int64_t kMaxByteInputs = 64;
+  if (options.bits == 8 || inputs <= kMaxByteInputs) return {8, 0};
   if (options.group_size != 0) return {options.bits, options.group_size};
   return {options.bits, convolution ? 32 : 128};
 }

@@ -25,7 +25,7 @@ namespace {
 constexpr std::size_t kPruneCacheBytes = std::size_t{256} << 20;
 // A limit of the values that walk_layers() holds; the sums of a layer of depth 4608 need about 0.7 GiB more.
 constexpr std::size_t kPruneWalkBytes = std::size_t{1900} << 20;
-constexpr std::size_t kFewest = 50;  // images to judge steps on
+constexpr std::size_t kMinImages = 50;  // images to judge steps on
 constexpr std::int64_t kProbeImages = 16;
 constexpr std::int64_t kComparedImages = 1000;
 constexpr std::int64_t kScaleImages = 100;  // that INT8 scales are of
@@ -67,7 +67,7 @@ std::vector<LabelledImage> not_calibrated(const std::vector<LabelledImage>& imag
   for (const LabelledImage& image : images) {
     if (!known.contains(image.path)) others.push_back(image);
   }
-  return others.size() < kFewest ? images : others;
+  return others.size() < kMinImages ? images : others;
 }
 
 // What Pruning::sketch() has not fitted weights on, where that is any.

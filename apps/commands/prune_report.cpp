@@ -33,7 +33,7 @@ std::string hurried_note(const PruneGoal& goal) {
   return fmt::format(
       "--search-seconds {:g} was short: it ended before {} selections, the minimum, were measured for a "
       "speed-up; with more time a better one may be found",
-      goal.seconds, kFewestSelections);
+      goal.seconds, kMinSelections);
 }
 
 // What is said of a speed-up that was asked for.

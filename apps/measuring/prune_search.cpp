@@ -106,9 +106,9 @@ class Searcher {
     const auto share = [&] { return milliseconds_since(begin) / 1000 / seconds; };
     for (int i = 0;; ++i) {
       const bool over = share() >= 1;
-      if (over && i >= kFewestSelections) return;
+      if (over && i >= kMinSelections) return;
       std::optional<Selection> next = search_->propose(speedup);
-      if (!next && i < kFewestSelections) next = search_->propose_slow();
+      if (!next && i < kMinSelections) next = search_->propose_slow();
       if (!next) return;
       outcome_.hurried = outcome_.hurried || over;
       const PrunedModel made = pruning_.sketch(budget_.keeps_of(*next));

@@ -15,7 +15,7 @@
 namespace pipit::internal::apps {
 
 /// Selections that are measured for a speed-up however long that takes.
-inline constexpr int kFewestSelections = 3;
+inline constexpr int kMinSelections = 3;
 
 /// One of keep, speedup and max_drop.
 struct PruneGoal {

@@ -20,7 +20,7 @@ constexpr double kNarrow = 0.02;
 constexpr double kConfidence = 0.95;
 constexpr int kRepeats = 5;  // on a GPU
 // Limits of ComparableStepTimes.
-constexpr int kFewestStepTurns = 2;
+constexpr int kMinStepTurns = 2;
 constexpr double kStepTurnsMs = 250;
 constexpr int kStepRuns = 3;
 constexpr double kUnsteady = 0.05;
@@ -134,8 +134,7 @@ std::map<std::string, double> ComparableStepTimes::operator()(
   const Clock::time_point begin = Clock::now();
   // A median over a few milliseconds, which is what a few turns of a small model take, would be what another process
   // makes of it that gets a core for as long.
-  for (int turn = 0; turn < kFewestStepTurns || milliseconds_since(begin) < measuring_ms(kStepTurnsMs);
-       ++turn) {
+  for (int turn = 0; turn < kMinStepTurns || milliseconds_since(begin) < measuring_ms(kStepTurnsMs); ++turn) {
     const Profile own = profile_session(session, inputs_, 1, kStepRuns);
     base_ms.push_back(profile_session(base_, inputs_, 1, kStepRuns).layers_ms);
     for (const auto& [node, ms] : by_node(*plan, own)) turns[node].push_back(ms / base_ms.back());

@@ -13,8 +13,8 @@ namespace pipit::internal {
 
 namespace {
 
-// Smaller ones are not looked for: what they take is not worth it.
-constexpr std::size_t kFewBytes = std::size_t{1} << 14;
+// Smaller buffers are not shared: the search would cost more than the memory that it saves.
+constexpr std::size_t kMinSharedBytes = std::size_t{1} << 14;
 
 // A digest of the size and some of the bytes. Buffers with equal digests are compared.
 std::size_t digest_of(const HostBuffer& buffer) {
@@ -85,7 +85,7 @@ std::size_t SharedBuffer::bytes() const {
 
 SharedBuffer::SharedBuffer(HostBuffer buffer) {
   auto taken = std::make_shared<const HostBuffer>(std::move(buffer));
-  buffer_ = taken->bytes() < kFewBytes ? std::move(taken) : buffers().held_or_taken(std::move(taken));
+  buffer_ = taken->bytes() < kMinSharedBytes ? std::move(taken) : buffers().held_or_taken(std::move(taken));
 }
 
 }  // namespace pipit::internal

@@ -21,11 +21,11 @@ constexpr double kBehind = 0.3;
 // the node.
 constexpr double kTie = 0.03;
 // A first run this long needs no second one for its estimate, in milliseconds.
-constexpr double kLongRun = 50;
+constexpr double kMaxRepeatedMs = 50;
 // What may be spent on one node: timed turns of each contender after its estimate, in which short runs are repeated for
 // about kSampleMs milliseconds, at most kMaxRuns times; no further turn once all runs together took kNodeMs, and no
 // further contender after four times that.
-constexpr int kRounds = 5, kFewestRounds = 3;
+constexpr int kRounds = 5, kMinRounds = 3;
 constexpr double kSampleMs = 0.5;
 constexpr int kMaxRuns = 20;
 constexpr double kNodeMs = 3000;
@@ -171,7 +171,7 @@ Tuner::Decision Tuner::measure(KernelTimer& timer, const NodeSpec& spec, std::ve
       contender.kernel = contender.candidate->create(own);
       contender.ms = timer.warm_up(*contender.kernel);
       spent += contender.ms;
-      if (contender.ms < kLongRun) contender.ms = run(contender, 1);
+      if (contender.ms < kMaxRepeatedMs) contender.ms = run(contender, 1);
       if (best != nullptr && contender.ms > kHopeless * best->ms) {
         contender.kernel.reset();
         continue;
@@ -186,7 +186,7 @@ Tuner::Decision Tuner::measure(KernelTimer& timer, const NodeSpec& spec, std::ve
       };
       // What looks faster gets the turns that an interval needs, also where they take long.
       const auto has_time = [&](int round) {
-        return spent <= kNodeMs || (best != nullptr && round < kFewestRounds && contender.ms < best->ms);
+        return spent <= kNodeMs || (best != nullptr && round < kMinRounds && contender.ms < best->ms);
       };
       for (int round = 0; round < kRounds && has_time(round); ++round) {
         if (best == nullptr) {

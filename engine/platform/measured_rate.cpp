@@ -11,7 +11,7 @@ namespace pipit::internal {
 namespace {
 
 constexpr double kRoundMs = 3;  // short: beside other work some rounds are not interrupted
-constexpr std::size_t kFewestRounds = 9;
+constexpr std::size_t kMinRounds = 9;
 constexpr std::size_t kMaxRounds = 50;
 constexpr double kKnown = 0.01;
 constexpr double kMaxMs = 400;  // beside other work
@@ -28,7 +28,7 @@ MeasuredRate measure_rate(const std::function<double()>& round) {
   const Clock::time_point begin = Clock::now();
   while (rates.size() < kMaxRounds) {
     rates.push_back(round());
-    if (rates.size() < kFewestRounds) continue;
+    if (rates.size() < kMinRounds) continue;
     if (milliseconds_since(begin) > most_ms) break;
     const MedianInterval known = median_interval(rates, 0.95);
     if (known.high - known.low < 2 * kKnown * known.median) break;

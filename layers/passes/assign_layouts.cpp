@@ -78,9 +78,10 @@ class LayoutPass {
       const bool first = bytes < after || (bytes == after && picks_channels(node));
       return first ? LayoutPreference::row_major : LayoutPreference::any;
     }
-    constexpr std::int64_t kFewChannels = 8;  // rows of pixels of fewer are short
+    constexpr std::int64_t kMinChannels =
+        8;  // with fewer, a pixel of channels_last is too short to copy fast
     const int next = rewriter_.only_consumer(node.outputs[0]);
-    if (next < 0 || x.shape[1] < kFewChannels ||
+    if (next < 0 || x.shape[1] < kMinChannels ||
         bytes >= static_cast<std::int64_t>(graph.value(node.outputs[0]).desc.bytes()))
       return LayoutPreference::any;
     const Node& reader = graph.nodes()[static_cast<std::size_t>(next)];
@@ -181,16 +182,16 @@ class LayoutPass {
     return last || (either && !rows) ? Layout::channels_last : Layout::row_major;
   }
 
-  // The user's image of few channels, quantized.
+  // The user's image (grey, RGB or RGBA), quantized.
   bool is_quantized_image(ValueId id) {
-    constexpr std::int64_t kFewChannels = 4;
+    constexpr std::int64_t kMaxImageChannels = 4;
     const Graph& graph = rewriter_.source();
     const int producer = rewriter_.producer(id);
     if (producer < 0) return false;
     const Node& node = graph.nodes()[static_cast<std::size_t>(producer)];
     const ValueId image = node.inputs[0];
     const bool quantizes = layer_if<Quantize>(node) != nullptr || layer_if<DynamicQuantize>(node) != nullptr;
-    return quantizes && graph.value(id).desc.shape[1] <= kFewChannels && is_user_image(rewriter_, image);
+    return quantizes && graph.value(id).desc.shape[1] <= kMaxImageChannels && is_user_image(rewriter_, image);
   }
 
   static bool is_integer_conv(const Node& node) {

@@ -142,7 +142,7 @@ class HalfValues {
 // In INT8: a first convolution quantizes the user's f32 image itself, where it has up to four channels.
 // The image whose Quantize only this convolution reads, as its x; else kNoValue.
 ValueId image_of(const Rewriter& rewriter, const Node& node) {
-  constexpr std::int64_t kFewChannels = 4;
+  constexpr std::int64_t kMaxImageChannels = 4;
   const Graph& graph = rewriter.source();
   const auto* conv = layer_if<QConv>(node);
   if (conv == nullptr || rewriter.uses(node.inputs[0]) != 1) return kNoValue;
@@ -154,7 +154,7 @@ ValueId image_of(const Rewriter& rewriter, const Node& node) {
   const ValueId image = before.inputs[0];
   if (!is_user_image(rewriter, image)) return kNoValue;
   const Shape& shape = graph.value(image).desc.shape;
-  return shape.rank() == 4 && shape[1] <= kFewChannels ? image : kNoValue;
+  return shape.rank() == 4 && shape[1] <= kMaxImageChannels ? image : kNoValue;
 }
 
 Rewritten fuse_quantized_image(const Graph& graph) {

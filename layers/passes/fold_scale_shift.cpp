@@ -229,14 +229,14 @@ bool has_vector(const Graph& graph, const Node& node) {
 // Values that a convolution may read: no images of few channels, which first layers read as they lie, and nothing that
 // a quantized model keeps in floating point, which would be counted as a convolution that is not quantized.
 bool suits_convolution(const Rewriter& rewriter, ValueId data) {
-  constexpr int kFewChannels = 4;
+  constexpr int kMaxImageChannels = 4;
   const Graph& graph = rewriter.source();
   const Shape& shape = graph.value(data).desc.shape;
   const int producer = rewriter.producer(data);
   // An input of the graph lies by rows, which convolutions of one channel a group would have to turn.
   const bool computed =
       producer >= 0 && layer_if<Dequantize>(graph.nodes()[static_cast<std::size_t>(producer)]) == nullptr;
-  return shape.rank() == 4 && shape[1] > kFewChannels && computed;
+  return shape.rank() == 4 && shape[1] > kMaxImageChannels && computed;
 }
 
 // A node and the arithmetic after it as one scale and shift; none where it is one node that may stay as it is, or

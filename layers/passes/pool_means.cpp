@@ -14,13 +14,13 @@ namespace {
 
 // What pools do at least as well: they add up row by row, and on a GPU with other channels position by position.
 bool suits_pools(const TensorDesc& x) {
-  constexpr std::int64_t kVector = 8, kFewPositions = 256, kMaxRowsAndColumns = 4096;
+  constexpr std::int64_t kVector = 8, kMaxStridedPositions = 256, kMaxRowsAndColumns = 4096;
   const int rank = x.shape.rank();
   if (x.dtype != DType::f32 || rank < 4 || x.elements() == 0) return false;
   const std::int64_t columns = x.shape[rank - 1];
   const std::int64_t positions = x.elements() / x.shape[0] / x.shape[1];
   return positions / columns + columns <= kMaxRowsAndColumns &&
-         (x.shape[1] % kVector == 0 || positions <= kFewPositions);
+         (x.shape[1] % kVector == 0 || positions <= kMaxStridedPositions);
 }
 
 }  // namespace

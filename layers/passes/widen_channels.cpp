@@ -24,7 +24,7 @@ namespace pipit::internal {
 namespace {
 
 constexpr std::int64_t kMultiple = 8;
-constexpr std::int64_t kFew = 16;                     // kernels of few channels take every number of them
+constexpr std::int64_t kMaxAnyChannels = 16;          // up to here kernels take every number of channels
 constexpr std::int64_t kMaxWidenedProducts = 60'000;  // of an INT8 sum, far enough from what QConv refuses
 
 // Sets of values that have the same channels, as the layers between them keep them.
@@ -66,7 +66,7 @@ class Families {
     if (shape.rank() < 2) return 0;
     const Facts& facts = facts_[root(id)];
     const bool wins = facts.read || (facts.written && facts.shuffled);
-    const bool widen = !facts.fixed && wins && facts.image && shape[1] > kFew;
+    const bool widen = !facts.fixed && wins && facts.image && shape[1] > kMaxAnyChannels;
     return widen ? round_up(shape[1], kMultiple) : shape[1];
   }
   bool widens(ValueId id) { return id != kNoValue && width(id) != channels(id); }

@@ -20,7 +20,7 @@ namespace pipit::internal::detail {
 namespace {
 
 // Ranges are extremes: with fewer images the next one often goes beyond them.
-constexpr std::size_t kFewImages = 32;
+constexpr std::size_t kMinImages = 32;
 
 // Ranges, and channel means where they are needed.
 class Observers final : public RunObserver {
@@ -134,10 +134,10 @@ Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph 
   observe(session, model, {observer, means ? &*means : nullptr}, prepared, progress);
   const std::vector<std::filesystem::path>& used = prepared.paths();
   done.unreadable = prepared.unreadable();
-  if (used.size() < kFewImages)
+  if (used.size() < kMinImages)
     notes.push_back(
         fmt::format("{} few to calibrate on: ranges may be too narrow for others; {} or more are better",
-                    used.size() == 1 ? "1 image is" : fmt::format("{} images are", used.size()), kFewImages));
+                    used.size() == 1 ? "1 image is" : fmt::format("{} images are", used.size()), kMinImages));
   plan.images = identify(used, names, session.pool());
   if (std::string note = copies_note(plan.images); !note.empty()) notes.push_back(std::move(note));
   plan.tensors.clear();

@@ -16,7 +16,7 @@ constexpr std::int64_t kPanel = 48;
 constexpr std::int64_t kMaxDepth = 192;
 constexpr std::int64_t kAlignFloats = HostBuffer::kAlignment / sizeof(float);
 // About four tasks for each of eight cores, so that the last ones leave few cores idle.
-constexpr std::int64_t kEnoughTasks = 32;
+constexpr std::int64_t kMinTasks = 32;
 
 }  // namespace
 
@@ -80,7 +80,7 @@ std::int64_t tile_rows(std::int64_t rows, std::int64_t most) {
 
 std::int64_t share_columns(std::int64_t row_tiles, std::int64_t columns) {
   const std::int64_t blocks =
-      std::max<std::int64_t>(1, ceil_div(kEnoughTasks, std::max<std::int64_t>(row_tiles, 1)));
+      std::max<std::int64_t>(1, ceil_div(kMinTasks, std::max<std::int64_t>(row_tiles, 1)));
   return std::max(2 * kPanel, round_up(ceil_div(columns, blocks), kPanel));
 }
 

@@ -21,7 +21,7 @@ namespace {
 // Samples that one worker takes through all steps, of which all use the weights that one has read: more where these
 // are larger than a second-level cache.
 constexpr std::int64_t kSamples = 16;
-constexpr std::int64_t kMostSamples = 32;
+constexpr std::int64_t kMaxSamples = 32;
 constexpr std::int64_t kCachedFloats = 1 << 19;
 // Columns of a task that packs weights.
 constexpr std::int64_t kPackedColumns = 192;
@@ -79,7 +79,7 @@ struct RecurrentBlock {
   float* cell = nullptr;    // likewise
   float* other = nullptr;   // likewise
   float* workspace = nullptr;
-  std::int64_t length[kMostSamples] = {};
+  std::int64_t length[kMaxSamples] = {};
 
   bool goes_on(std::int64_t b) const { return step < length[b]; }
 };
@@ -142,7 +142,7 @@ class PackedRecurrent final : public Kernel {
   }
 
  private:
-  std::int64_t most_samples() const { return direction_floats_ > kCachedFloats ? kMostSamples : kSamples; }
+  std::int64_t most_samples() const { return direction_floats_ > kCachedFloats ? kMaxSamples : kSamples; }
   std::int64_t rows() const { return std::min(most_samples(), g_.samples); }
   std::size_t weights_bytes() const {
     return static_cast<std::size_t>(g_.directions * direction_floats_) * sizeof(float);

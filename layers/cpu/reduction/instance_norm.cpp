@@ -170,7 +170,7 @@ class InstanceNormRows final : public Kernel {
         channels_(spec.inputs[0]->shape[1]),
         of_group_(channels_of_group(layer_as<InstanceNorm>(spec.layer).attributes(), spec.inputs[0]->shape)),
         positions_(positions_of(spec.inputs[0]->shape)),
-        chunk_rows_(std::max(kFewRows, rows_per_chunk(channels_))),
+        chunk_rows_(std::max(kMinChunkRows, rows_per_chunk(channels_))),
         chunks_(ceil_div(positions_, chunk_rows_)),
         epilogue_(1, spec.fusion.followers) {}
   // Origins, factors and shifts of every image, and the moments of each of its chunks.
@@ -202,8 +202,8 @@ class InstanceNormRows final : public Kernel {
   }
 
  private:
-  // Fewer would leave much to put together, of many channels.
-  static constexpr std::int64_t kFewRows = 32;
+  // With fewer rows, merging the moments of many channels would take a large share of the time.
+  static constexpr std::int64_t kMinChunkRows = 32;
 
   std::int64_t image_floats() const { return 3 * (1 + chunks_) * channels_; }
   Chunk chunk_of(const float* x, float* of_image, std::int64_t chunk) const {

@@ -133,8 +133,8 @@ class LinearResize final : public Kernel {
   }
 
  private:
-  // Fewer floats at a position are mixed one by one.
-  static constexpr std::int64_t kFewFloats = 16;
+  // A register of AVX-512. Positions with fewer floats are interpolated one float at a time.
+  static constexpr std::int64_t kMinRowFloats = 16;
   struct Axis {
     std::int64_t step;  // floats between positions of x
     std::vector<LinearTap> taps;
@@ -153,7 +153,7 @@ class LinearResize final : public Kernel {
 
   void set_row(const std::vector<LinearTap>& taps) {
     pixels_ = std::ssize(taps);
-    const std::int64_t each = taps_.inner < kFewFloats ? taps_.inner : 1;
+    const std::int64_t each = taps_.inner < kMinRowFloats ? taps_.inner : 1;
     for (const LinearTap& tap : taps) {
       const std::int64_t high =
           tap.weight == 0 ? tap.low : tap.high;  // what counts for nothing may be infinite
@@ -209,7 +209,7 @@ class LinearResize final : public Kernel {
   }
 
   void run_row(Corners corners, Stage& stage, float* y) const {
-    const bool few = taps_.inner < kFewFloats;
+    const bool few = taps_.inner < kMinRowFloats;
     if (few && grows_ && corners.count == 2) {
       const auto [first, second] = std::pair(corners.rows[0], corners.rows[1]);
       corners.rows[0] = resized(first, second, stage);

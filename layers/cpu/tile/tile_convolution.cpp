@@ -109,7 +109,7 @@ std::optional<KeptSteps> picked_of(const TileConvolution::Geometry& geometry, co
 // are of one vector. Where outputs keep different rows of few neighbours each, steps are picked.
 KeptPanels kept_of(const TileConvolution::Geometry& geometry, const ConvInput& input,
                    const TileKernels& kernels, const WeightView* weights) {
-  constexpr int kFewestOutputs = 16;   // pruning removes no fewer of them together
+  constexpr int kMinOutputs = 16;      // pruning removes no fewer of them together
   constexpr double kOneVector = 1.12;  // it reads the input once more for as many outputs (Zen 5)
   const TilePanels panels = panels_of(geometry, input, kernels);
   if (weights == nullptr) return {panels, {panels, geometry.groups, input.run()}};
@@ -117,7 +117,7 @@ KeptPanels kept_of(const TileConvolution::Geometry& geometry, const ConvInput& i
     return kept_steps(cut, geometry.groups, input.run(), steps_with_weights(cut, geometry.groups, *weights));
   };
   KeptPanels best{panels, kept(panels)};
-  if (panels.lanes < kFewestOutputs || panels.step != 1) return best;
+  if (panels.lanes < kMinOutputs || panels.step != 1) return best;
   double least = best.steps.share();
   const auto consider = [&](const TilePanels& cut, std::optional<KeptSteps> steps, double cost) {
     if (!steps || cost * steps->macs_cost() * steps->share() >= least) return;

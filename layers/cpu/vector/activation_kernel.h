@@ -155,12 +155,12 @@ struct Gelu {
 // register by register through rows of few registers, so that the loop is long, else row by row.
 template <typename Body>
 PIPIT_LANES void for_each_register(const SpanRows& span, const Body& body) {
-  constexpr std::int64_t kFewRegisters = 4;
+  constexpr std::int64_t kMaxShortRow = 4;  // registers
   const std::int64_t rows = span.rows;
   const std::int64_t step = span.step;
   const std::int64_t whole = span.count / Lanes::kCount * Lanes::kCount;
   const int rest = static_cast<int>(span.count - whole);
-  if (whole <= kFewRegisters * Lanes::kCount) {
+  if (whole <= kMaxShortRow * Lanes::kCount) {
     for (std::int64_t i = 0; i < whole; i += Lanes::kCount) {
       for (std::int64_t r = 0; r < rows; ++r) body.whole(r * step + i, i);
     }

@@ -79,11 +79,11 @@ __global__ void transpose_kernel(Matrices m, T* y, const T* x) {
 // The dimension along which the input is contiguous, if the innermost one (in the output's order) is not it and
 // both are long enough to fill tiles; else -1.
 int transposed_dimension(const CopyLoop& loop) {
-  constexpr int kWorthwhile = 16;
+  constexpr int kMinRow = 16;
   if (loop.rank() < 2 || loop.row_strides()[0] != 1 || loop.row_strides()[1] == 1) return -1;
-  if (loop.row() < kWorthwhile || loop.row_strides()[1] <= 0) return -1;
+  if (loop.row() < kMinRow || loop.row_strides()[1] <= 0) return -1;
   for (int d = 0; d + 1 < loop.rank(); ++d) {
-    if (loop.strides(d)[1] == 1 && loop.extent(d) >= kWorthwhile) return d;
+    if (loop.strides(d)[1] == 1 && loop.extent(d) >= kMinRow) return d;
   }
   return -1;
 }

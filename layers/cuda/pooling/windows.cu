@@ -595,15 +595,15 @@ class GlobalAverageKernel final : public Kernel {
     PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, spec.gpu));
     const std::int64_t blocks =
         shape[0] * blocks_for(average_.all_words, static_cast<unsigned>(average_.words));
-    constexpr int kFewSteps = 8;  // loads in flight of a thread that reads words
+    constexpr int kLoadsInFlight = 8;  // of a thread that reads words; fewer do not hide memory's latency
     const std::int64_t steps = std::int64_t{average_.positions} * average_.words / kAverageThreads;
     const auto worth = [&](int splits) {
-      return splits <= kMaxSplits && steps >= kFewSteps * splits && blocks * splits <= 4LL * processors;
+      return splits <= kMaxSplits && steps >= kLoadsInFlight * splits && blocks * splits <= 4LL * processors;
     };
     // What overlaps was compiled for GPUs with clusters.
     while (overlap_ && worth(average_.splits * 2)) average_.splits *= 2;
     sixteen_ = average_.all_words % kSixteen == 0 && average_.words >= kSixteen &&
-               steps >= 3 * kFewSteps * average_.splits;
+               steps >= 3 * kLoadsInFlight * average_.splits;
   }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {

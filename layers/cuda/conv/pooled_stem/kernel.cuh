@@ -20,7 +20,7 @@ inline constexpr int kBringing = 256;                       // that bring rows o
 inline constexpr int kPooling = 128;                        // that take maxima
 inline constexpr int kThreads = kComputing + kBringing + kPooling;
 /// Registers of a thread: the others leave those that convolve registers of the launch's 72.
-inline constexpr int kRegisters = 80, kFewRegisters = 56;
+inline constexpr int kRegisters = 80, kCopyRegisters = 56;
 
 #ifdef PIPIT_WARPGROUP_MMA
 
@@ -674,7 +674,7 @@ __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
     asm volatile("bar.sync 1, %0;\n" ::"n"(pooled_stem::kComputing) : "memory");
     Stem{p, at, part, ready, convolved}.convolve_all();
   } else {
-    ptx::leave_registers<pooled_stem::kFewRegisters>();
+    ptx::leave_registers<pooled_stem::kCopyRegisters>();
     const Stem stem{p, at, part, ready, convolved};
     thread < pooled_stem::kComputing + pooled_stem::kBringing ? stem.bring_all() : stem.pool_all();
   }

@@ -17,7 +17,7 @@ namespace projected_sum {
 inline constexpr int kMultiplying = kSumGroups * 128;  // threads
 inline constexpr int kThreads = kMultiplying + 128;
 /// Registers of a thread that multiplies: what those that copy leave of the launch's registers.
-inline constexpr int kRegisters = 112, kFewRegisters = 24;
+inline constexpr int kRegisters = 112, kCopyRegisters = 24;
 /// Barriers of chunks that take turns, for those that arrive and for those that have been multiplied. Groups wait for
 /// chunks in any order: one waits for its own while those of a tile for each other group are still to come.
 inline constexpr int kTurns = 32;
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(projected_sum::kThreads, 1)
   __syncthreads();
   ptx::release_next_kernel();
   if (thread >= kMultiplying) {
-    ptx::leave_registers<kFewRegisters>();
+    ptx::leave_registers<kCopyRegisters>();
     if (thread == kMultiplying) copy_all(p, at, range);
   } else {
     ptx::take_registers<kRegisters>();

@@ -35,9 +35,9 @@ struct Traits {
   static constexpr int kBytes = std::is_same_v<Sum, float> ? 2 : 1;  // of an element
   static constexpr int kGroups = block_groups(kBytes);
   static constexpr int kThreads = kGroups * 128 + 128;
-  /// Registers of a thread that multiplies; a block has 65536, and threads that copy keep kFewRegisters.
+  /// Registers of a thread that multiplies; a block has 65536, and threads that copy keep kCopyRegisters.
   static constexpr int kRegisters = kGroups == 3 ? 152 : 112;
-  static constexpr int kFewRegisters = kGroups == 3 ? 40 : 24;
+  static constexpr int kCopyRegisters = kGroups == 3 ? 40 : 24;
   static constexpr int kRowBytes = kUnitChannels * kBytes;
   static constexpr int kUnitBytes = kUnitRows * kRowBytes;
   static constexpr int kProducts = kRowBytes / 32;                          // of a unit's depth
@@ -387,7 +387,7 @@ __global__ void __launch_bounds__(resident_block::Traits<Sum, Form, Adds>::kThre
   if (thread < 8 * T::kGroups) counters[thread] = 0;
   __syncthreads();
   if (thread >= T::kGroups * 128) {
-    ptx::leave_registers<T::kFewRegisters>();
+    ptx::leave_registers<T::kCopyRegisters>();
     if (copies) resident_block::copy_all<T>(p, at, range);
   } else {
     ptx::take_registers<T::kRegisters>();
@@ -401,7 +401,7 @@ namespace streamed_block {
 inline constexpr int kMultiplying = kStreamedGroups * 128;  // threads
 inline constexpr int kThreads = kMultiplying + 128;
 /// Registers of a thread that multiplies: what those that copy leave of the launch's registers.
-inline constexpr int kRegisters = 112, kFewRegisters = 32;
+inline constexpr int kRegisters = 112, kCopyRegisters = 32;
 inline constexpr int kProducts = kStreamedInner / 32;              // of a stage's depth
 inline constexpr int kUnitBytes = kUnitChannels * kStreamedInner;  // of weights
 inline constexpr int kConstants = kUnitChannels * 8;               // bytes of a unit's
@@ -665,7 +665,7 @@ __global__ void __launch_bounds__(streamed_block::kThreads, 1)
   __syncthreads();
   ptx::release_next_kernel();
   if (thread >= kMultiplying) {
-    ptx::leave_registers<kFewRegisters>();
+    ptx::leave_registers<kCopyRegisters>();
     if (thread == kMultiplying) bring_weights(p, range, weights);
     if (thread == kMultiplying + 32) {
       ptx::wait_for_previous_kernel();

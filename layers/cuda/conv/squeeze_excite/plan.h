@@ -105,16 +105,17 @@ inline std::variant<SqueezePlan, std::string> plan_squeeze_excite(const SqueezeS
   if (shape.channels % kSqueezeVector != 0 || shape.channels > kMaxChannels || shape.gates > kMaxChannels ||
       shape.squeezed > kMaxChannels)
     return "channels must be a multiple of 8, and no layer wider than 4096";
-  // As wide as there are multiprocessors for, or two where these have room for twice as many blocks, and while every
-  // thread keeps two vectors to read: measured with EfficientNet-B0 at batch 1 to 128 (docs/benchmarks/gpu.md).
-  constexpr int kFewVectors = 4;
+  // An image gets more blocks while the multiprocessors can hold them all (two blocks an image: two on each
+  // multiprocessor), and while a thread still reads kMinVectors before they are doubled: measured with EfficientNet-B0
+  // at batch 1 to 128 (docs/benchmarks/gpu.md).
+  constexpr int kMinVectors = 4;
   const std::int64_t vectors = std::int64_t{shape.positions} * (shape.channels / kSqueezeVector);
   const auto has_room = [&](int blocks) {
     return std::int64_t{shape.images} * blocks <= std::int64_t{processors} * (blocks == 2 ? 2 : 1);
   };
   int blocks = 1;
   while (blocks < kSqueezeMaxBlocks && has_room(blocks * 2) &&
-         vectors >= std::int64_t{kFewVectors} * kSqueezeThreads * blocks)
+         vectors >= std::int64_t{kMinVectors} * kSqueezeThreads * blocks)
     blocks *= 2;
   SqueezePlan plan = lay_out_squeeze_excite(shape, blocks);
   while (plan.shared_bytes > kSqueezeShared && plan.blocks < kSqueezeMaxBlocks)

@@ -34,12 +34,12 @@ ConvShape shape_of(const NodeSpec& spec, const ConvAttributes& attributes) {
 }
 
 std::vector<Way> unsorted_ways(const ConvShape& shape, int gpu) {
-  constexpr std::size_t kWorthTiming = 3;
+  constexpr std::size_t kMaxTimed = 3;
   std::vector<Way> ways;
   for (const StemTile& tile : stem_tiles(shape, processors_of(gpu))) {
     ways.push_back(
         {tile, true});  // an early start was faster on an H200, but for a few launches of one round
-    if (ways.size() == kWorthTiming) break;
+    if (ways.size() == kMaxTimed) break;
   }
   if (!ways.empty()) ways.push_back({ways.front().tile, false});
   return ways;
