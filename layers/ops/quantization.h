@@ -107,4 +107,26 @@ inline DynamicScale dynamic_scale(std::uint32_t largest) {
   return {m / 127, 127 / m};
 }
 
+/// The scale and the zero point (u8) of ONNX DynamicQuantizeLinear.
+struct AffineScale {
+  float scale = 1.0F / 255;
+  int zero_point = 0;
+
+  /// Which integers have: q = requantize(x / scale) with all of u8.
+  Quantization quantization() const { return {scale, zero_point, DType::u8, true}; }
+};
+
+/// The specification, for the least and the largest value: the 255th part of the range with 0, and how many steps 0 is
+/// from its lower end, to the nearest, ties to even. 1 / 255 and 0 for zeros, and where the scale would be denormal.
+/// NaN and 0 where one is a NaN or an infinity or the range is: then all integers are 0.
+inline AffineScale affine_scale(float low, float high) {
+  const float range = (high > 0 ? high : 0) - (low < 0 ? low : 0);
+  if (!(low > -INFINITY && high < INFINITY && range < INFINITY))
+    return {std::numeric_limits<float>::quiet_NaN(), 0};
+  const float scale = range / 255;
+  if (scale < FLT_MIN) return {};
+  const float steps = 0 - (low < 0 ? low : 0) / scale;
+  return {scale, static_cast<int>(std::nearbyint(std::clamp(steps, 0.0F, 255.0F)))};
+}
+
 }  // namespace pipit::internal

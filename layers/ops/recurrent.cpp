@@ -40,7 +40,7 @@ RecurrentGeometry::RecurrentGeometry(const RecurrentAttributes& attributes, cons
       hidden(weights[2]) {}
 
 std::vector<TensorDesc> Recurrent::infer(std::span<const TensorDesc* const> inputs) const {
-  check_inputs(inputs, kType, 2, 5);
+  check_inputs(inputs, kType, 2, 7);
   const TensorDesc& x = *inputs[kGates];
   const TensorDesc& weights = *inputs[kWeights];
   check_float(x, kType, "x W");
@@ -48,7 +48,8 @@ std::vector<TensorDesc> Recurrent::infer(std::span<const TensorDesc* const> inpu
     fail("Recurrent: x W is {} and R {}; expected 3 dimensions", x.shape.str(), weights.shape.str());
   const RecurrentGeometry g(attributes_, x.shape, weights.shape);
   const std::int64_t rows = checked_mul(g.gates, g.hidden, "Recurrent");
-  check_operand(weights, Shape{g.directions, rows, g.hidden}, x.dtype, kType, "R");
+  check_operand(weights, Shape{g.directions, rows, g.hidden}, weights.dtype, kType, "R");
+  check_type_of_weights(inputs, Shape{g.directions, rows});
   check_operand(x, Shape{g.positions, g.samples, checked_mul(g.directions, rows, "Recurrent")}, x.dtype,
                 kType, "x W");
   const auto check = [&](std::size_t index, const Shape& shape, const char* name) {
@@ -75,6 +76,25 @@ std::vector<TensorDesc> Recurrent::infer(std::span<const TensorDesc* const> inpu
                                   {state, x.dtype}};
   if (lstm) outputs.push_back({state, x.dtype});
   return outputs;
+}
+
+void Recurrent::check_type_of_weights(std::span<const TensorDesc* const> inputs, const Shape& rows) const {
+  const TensorDesc& x = *inputs[kGates];
+  const TensorDesc& weights = *inputs[kWeights];
+  const TensorDesc* scales = optional_input(inputs, kScales);
+  const TensorDesc* zero_points = optional_input(inputs, kZeroPoints);
+  const bool bytes = weights.dtype == DType::i8 || weights.dtype == DType::u8;
+  if (!bytes) {
+    check_operand(weights, weights.shape, x.dtype, kType, "R");
+    if (scales != nullptr || zero_points != nullptr)
+      fail("Recurrent: R in {} has scales or zero points", dtype_name(weights.dtype));
+    return;
+  }
+  if (!attributes_.rounds_state || x.dtype != DType::f32 || scales == nullptr || zero_points == nullptr)
+    fail("Recurrent: R in {} needs scales, zero points, rounds_state, and x W in f32",
+         dtype_name(weights.dtype));
+  check_operand(*scales, rows, DType::f32, kType, "the scales of R");
+  check_operand(*zero_points, rows, weights.dtype, kType, "the zero points of R");
 }
 
 Work Recurrent::work(std::span<const TensorDesc* const> inputs,

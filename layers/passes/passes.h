@@ -23,6 +23,13 @@ struct Rewritten {
 /// between applied to the integers.
 Rewritten fold_dequantized(const Graph& graph);
 
+/// What follows the sums of ONNX ConvInteger and MatMulInteger moves into their DynamicQConv: the Cast, a bias in
+/// integers, factors that are one number at run time and constants per output, and a bias.
+Rewritten fuse_dynamic_scales(const Graph& graph);
+
+/// DynamicQuantize and DynamicQConv with zero points become layers in floating point. For devices without kernels.
+Rewritten write_out_dynamic(const Graph& graph);
+
 /// Removes layers that change nothing: Reshape to the same shape (Identity, Dropout), Cast to the same type,
 /// Pad by zero, Slice of everything, Transpose without a permutation, Expand to the same shape, Tile by one,
 /// Concat of one. And Quantize -> Dequantize -> Relu or Clip -> Quantize of one quantization becomes Relu or Clip ->

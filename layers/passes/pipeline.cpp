@@ -32,6 +32,10 @@ bool if_target_quantizes(const Graph& /*graph*/, const PassTarget& target) {
   return target.quantize != nullptr;
 }
 
+bool if_gpu(const Graph& /*graph*/, const PassTarget& target) {
+  return target.device == DeviceKind::cuda;
+}
+
 bool if_quantized(const Graph& graph, const PassTarget& /*target*/) {
   return is_quantized(graph);
 }
@@ -59,6 +63,7 @@ bool if_stored_otherwise(const Graph& graph, const PassTarget& target) {
 //  - Layers that quantization and files do not know (groups, wider channels) are made for the target only.
 //  - Shapes are final when layouts are assigned, and layouts when types are.
 constexpr Pass kPasses[] = {
+    {"fuse dynamic scales", of_graph<fuse_dynamic_scales>, PassStage::model, nullptr},
     {"fold dequantized constants", of_graph<fold_dequantized>, PassStage::model, nullptr},
     {"drop identities", of_graph<drop_identities>, PassStage::model, nullptr},
     {"fuse normalizations written out", of_graph<fuse_layer_norm>, PassStage::model, nullptr},
@@ -72,6 +77,7 @@ constexpr Pass kPasses[] = {
     {"trim taps", of_graph<trim_taps>, PassStage::model, nullptr},
     {"pool means", of_graph<pool_means>, PassStage::model, nullptr},
 
+    {"write out dynamic scales", of_graph<write_out_dynamic>, PassStage::target, if_gpu},
     {"quantize", quantize, PassStage::target, if_target_quantizes},
     {"adapt quantized layers", for_device<adapt_quantized>, PassStage::target, if_quantized},
     {"fuse channel groups", for_device<fuse_channel_groups>, PassStage::target, nullptr},

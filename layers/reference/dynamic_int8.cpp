@@ -11,8 +11,31 @@ namespace pipit::internal {
 
 namespace {
 
-void run_quantize(const DynamicQuantize& /*layer*/, std::span<const ConstTensorView> inputs,
+void run_affine(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) {
+  const auto loop = broadcast_loop<2>({&outputs[0].desc, &inputs[0].desc});
+  const float* x = inputs[0].as<float>();
+  auto* q = outputs[0].as<std::uint8_t>();
+  float low = 0, high = 0;
+  bool finite = true;
+  for (std::int64_t i = 0; i < inputs[0].desc.elements(); ++i) {
+    low = std::min(low, x[i]);
+    high = std::max(high, x[i]);
+    finite = finite && std::isfinite(x[i]);
+  }
+  const AffineScale found = affine_scale(low, finite ? high : INFINITY);
+  *outputs[1].as<float>() = found.scale;
+  *outputs[2].as<std::uint8_t>() = static_cast<std::uint8_t>(found.zero_point);
+  loop.for_each([&](const auto& at) {
+    const StepBounds bounds = step_bounds(found.quantization(), -INFINITY, INFINITY);
+    q[at[0]] = std::isnan(found.scale)
+                   ? std::uint8_t{0}
+                   : static_cast<std::uint8_t>(requantize(x[at[1]] / found.scale, bounds, found.zero_point));
+  });
+}
+
+void run_quantize(const DynamicQuantize& layer, std::span<const ConstTensorView> inputs,
                   std::span<const TensorView> outputs, const RunContext& /*context*/) {
+  if (layer.attributes().affine) return run_affine(inputs, outputs);
   const auto loop = broadcast_loop<2>({&outputs[0].desc, &inputs[0].desc});
   const float* x = inputs[0].as<float>();
   auto* q = outputs[0].as<std::uint8_t>();
@@ -35,9 +58,22 @@ void run_quantize(const DynamicQuantize& /*layer*/, std::span<const ConstTensorV
   });
 }
 
+// Integers less their zero point.
+struct Steps {
+  const std::byte* data;
+  bool is_signed;
+  int zero_point;
+
+  int operator[](std::int64_t i) const {
+    const auto byte = static_cast<std::uint8_t>(data[i]);
+    return (is_signed ? int{static_cast<std::int8_t>(byte)} : int{byte}) - zero_point;
+  }
+  Steps from(std::int64_t i) const { return {data + i, is_signed, zero_point}; }
+};
+
 // Sum of the products of one output position.
-std::int32_t correlate(const Window& window, const Image& x, const std::uint8_t* plane, const Image& w,
-                       const std::int8_t* filter, std::int64_t d, std::int64_t h, std::int64_t v) {
+std::int32_t correlate(const Window& window, const Image& x, const Steps& plane, const Image& w,
+                       const Steps& filter, std::int64_t d, std::int64_t h, std::int64_t v) {
   const TapRange td = taps_inside(window, 0, d, x.extent[0]);
   const TapRange th = taps_inside(window, 1, h, x.extent[1]);
   const TapRange tw = taps_inside(window, 2, v, x.extent[2]);
@@ -52,8 +88,7 @@ std::int32_t correlate(const Window& window, const Image& x, const std::uint8_t*
                                      tw.start + kw * window.dilation[2]);
         const std::int64_t tap = w.at(kd, kh, kw);
         for (std::int64_t c = 0; c < channels; ++c) {
-          const int q = static_cast<int>(plane[at + c * x_step]) - kDynamicBytes.zero_point;
-          sum += q * filter[tap + c * w_step];
+          sum += plane[at + c * x_step] * filter[tap + c * w_step];
         }
       }
     }
@@ -68,8 +103,13 @@ void run_conv(const DynamicQConv& layer, std::span<const ConstTensorView> inputs
   const Image x(inputs[0].desc);
   const Image w(inputs[1].desc);
   const Image y(outputs[0].desc);
-  const auto* input = inputs[0].as<std::uint8_t>();
-  const auto* weights = inputs[1].as<std::int8_t>();
+  const bool has_zero_point =
+      inputs.size() > DynamicQConv::kZeroPoint && inputs[DynamicQConv::kZeroPoint].present();
+  const Steps input{
+      inputs[0].data, inputs[0].desc.dtype == DType::i8,
+      has_zero_point ? zero_point_of(inputs[DynamicQConv::kZeroPoint]) : kDynamicBytes.zero_point};
+  const std::vector<int> zero_points = zero_points_of_outputs(layer.attributes(), y.channels);
+  const auto* sum_bias = optional_data<std::int32_t>(inputs, DynamicQConv::kSumBias);
   const float* bias = optional_data<float>(inputs, 2);
   const float* residual = optional_data<float>(inputs, DynamicQConv::kResidual);
   const Image r(residual != nullptr ? inputs[DynamicQConv::kResidual].desc : outputs[0].desc);
@@ -81,10 +121,15 @@ void run_conv(const DynamicQConv& layer, std::span<const ConstTensorView> inputs
   context.pool.parallel_for(y.batch * y.channels, [&](std::int64_t index, int) {
     const std::int64_t n = index / y.channels;
     const std::int64_t o = index % y.channels;
-    const std::uint8_t* plane = input + x.plane(n, o / outputs_per_group * w.channels);
+    const Steps plane = input.from(x.plane(n, o / outputs_per_group * w.channels));
+    const Steps filter{inputs[1].data + o * w.batch_stride, inputs[1].desc.dtype == DType::i8,
+                       zero_points[static_cast<std::size_t>(o)]};
     for_each_position(y, [&](std::int64_t d, std::int64_t h, std::int64_t v) {
-      const std::int32_t sum = correlate(window, x, plane, w, weights + o * w.batch_stride, d, h, v);
-      float value = static_cast<float>(sum) * weight_scales[static_cast<std::size_t>(o)] * scales[n / share];
+      std::uint32_t sum = static_cast<std::uint32_t>(correlate(window, x, plane, w, filter, d, h, v));
+      if (sum_bias != nullptr) sum += static_cast<std::uint32_t>(sum_bias[o]);
+      const float weight_scale = weight_scales[static_cast<std::size_t>(o)];
+      float value = static_cast<float>(static_cast<std::int32_t>(sum));
+      value = has_zero_point ? value * (scales[0] * weight_scale) : value * weight_scale * scales[n / share];
       if (bias != nullptr) value += bias[o];
       if (residual != nullptr) value += residual[r.plane(n, o) + r.at(d, h, v)];
       output[y.plane(n, o) + y.at(d, h, v)] = attributes.activation(value);

@@ -70,6 +70,7 @@ class Sequence {
     return value(Recurrent::kGates, {t, sample_, (direction_ * g_.gates + gate) * g_.hidden + j});
   }
   double recurrent(const std::vector<double>& state, std::int64_t gate, std::int64_t j) const {
+    if (given(Recurrent::kScales)) return recurrent_of_bytes(state, gate * g_.hidden + j);
     const ConstTensorView& weights = inputs_[Recurrent::kWeights];
     const Strides strides = weights.desc.strides();
     const T* row = weights.as<T>() + offset_of({direction_, gate * g_.hidden + j}, strides, 2);
@@ -78,6 +79,20 @@ class Sequence {
     for (std::size_t k = 0; k < state.size(); ++k)
       sum += static_cast<double>(row[static_cast<std::int64_t>(k) * step]) * state[k];
     return sum;
+  }
+  double recurrent_of_bytes(const std::vector<double>& state, std::int64_t row) const {
+    const ConstTensorView& weights = inputs_[Recurrent::kWeights];
+    const auto integer = [](const ConstTensorView& view, std::int64_t i) {
+      return view.desc.dtype == DType::i8 ? int{view.as<std::int8_t>()[i]} : int{view.as<std::uint8_t>()[i]};
+    };
+    const Strides strides = weights.desc.strides();
+    const std::int64_t of_row = direction_ * g_.gates * g_.hidden + row;
+    const int zero_point = integer(inputs_[Recurrent::kZeroPoints], of_row);
+    double sum = 0;
+    for (std::int64_t k = 0; k < g_.hidden; ++k)
+      sum +=
+          (integer(weights, offset_of({direction_, row, k}, strides, 3)) - zero_point) * state[position(k)];
+    return sum * inputs_[Recurrent::kScales].as<float>()[of_row];
   }
   double peephole(std::int64_t which, std::int64_t j, double cell) const {
     if (!given(Recurrent::kPeepholes)) return 0;

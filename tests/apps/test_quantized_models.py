@@ -19,6 +19,7 @@ sys.path = [folder for folder in sys.path if pathlib.Path(folder).resolve() != p
 try:
     import numpy
     import onnx
+    import onnx.reference
     import onnxruntime
     from onnxruntime import quantization
 except ImportError:
@@ -218,6 +219,55 @@ class QuantizedModels(CommandTest):
         out = self.verify_node("integers", node, {"w": w}, {"x": x, "zero": numpy.array(117, numpy.uint8)},
                                "--rtol", "0", "--atol", "0")
         self.assertIn("passed 1 failed 0", out)
+
+    def scaled_sums(self, name, op, x, w, zero, scale, bias=None, sum_bias=None, **attributes):
+        """DynamicQuantizeLinear, an integer product, and what ONNX Runtime's quantization writes after it."""
+        make, consts = onnx.helper.make_node, {"w": w, "wz": zero, "ws": scale}
+        nodes = [make("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+                 make(op, ["q", "w", "z", "wz"], ["sums"], **attributes)]
+        last = "sums"
+        if sum_bias is not None:
+            consts["sb"] = sum_bias
+            nodes.append(make("Add", [last, "sb"], ["biased"]))
+            last = "biased"
+        nodes += [make("Cast", [last], ["real"], to=1), make("Mul", ["s", "ws"], ["both"]),
+                  make("Mul", ["real", "both"], ["y" if bias is None else "scaled"])]
+        if bias is not None:
+            consts["b"] = bias
+            nodes.append(make("Add", ["scaled", "b"], ["y"]))
+        graph = onnx.helper.make_graph(
+            nodes, name, [onnx.helper.make_tensor_value_info("x", 1, x.shape)],
+            [onnx.helper.make_empty_tensor_value_info("y")],
+            [onnx.numpy_helper.from_array(value, key) for key, value in consts.items()])
+        folder = self.folder / name
+        data = folder / "test_data_set_0"
+        data.mkdir(parents=True)
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+        onnx.save(model, str(folder / "model.onnx"))
+        expected = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})[0]
+        (data / "input_0.pb").write_bytes(onnx.numpy_helper.from_array(x, "x").SerializeToString())
+        (data / "output_0.pb").write_bytes(onnx.numpy_helper.from_array(expected, "y").SerializeToString())
+        # The bits of the reference: integers, and one rounding for each step in f32 that both take.
+        out = self.pipit_with_notes("verify", folder, "--rtol", "0", "--atol", "0").stdout
+        self.assertIn("passed 1 failed 0", out, name)
+        profile = json.loads(self.pipit_with_notes("profile", folder / "model.onnx", "--json").stdout)
+        layers = [layer["type"] for layer in profile["layers"]]
+        self.assertIn("DynamicQConv", layers, name)
+        self.assertTrue(set(layers) <= {"DynamicQConv", "DynamicQuantize", "Reshape", "ToLayout"}, layers)
+
+    def test_scales_of_run_time_stay_in_integers(self):
+        normal = lambda *shape: self.random.normal(size=shape).astype(numpy.float32)
+        for i, (dtype, low) in enumerate(((numpy.uint8, 0), (numpy.int8, -128))):
+            draw = lambda *shape: self.random.integers(low, low + 256, shape).astype(dtype)
+            one, scale = numpy.array(low + 117, dtype), numpy.array(0.013, numpy.float32)
+            self.scaled_sums(f"image{i}", "ConvInteger", normal(1, 6, 9, 8), draw(10, 6, 3, 3), one, scale,
+                             sum_bias=self.random.integers(-900, 900, (1, 10, 1, 1)).astype(numpy.int32),
+                             pads=[1, 1, 0, 2], strides=[2, 1])
+            self.scaled_sums(f"line{i}", "ConvInteger", normal(2, 6, 30), draw(10, 6, 3), one, scale,
+                             bias=normal(10, 1), pads=[1, 1], dilations=[2])
+            self.scaled_sums(f"rows{i}", "MatMulInteger", normal(2, 3, 40), draw(40, 21), one, scale, bias=normal(21))
+            self.scaled_sums(f"columns{i}", "MatMulInteger", normal(5, 40), draw(40, 21), draw(21),
+                             self.random.uniform(0.01, 0.02, 21).astype(numpy.float32), bias=normal(21))
 
     def test_lstm_with_weights_of_8_bits(self):
         inner, hidden = 9, 20

@@ -10,6 +10,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/elementwise/elementwise_loops.h"
 #include "layers/cpu/families.h"
+#include "layers/cpu/linear/byte_state.h"
 #include "layers/cpu/linear/gemm.h"
 #include "layers/cpu/work_sharing.h"
 #include "layers/ops/operands.h"
@@ -64,6 +65,11 @@ PIPIT_INLINE inline void mix(const float* z, const float* n, float* h, std::int6
 Refusal refuse_recurrent(const NodeSpec& spec) {
   if (spec.precision != Precision::fp32) return refuse_reduced_precision(spec);
   if (spec.inputs[Recurrent::kGates]->dtype != DType::f32) return "only f32 is handled";
+  if (spec.has_input(Recurrent::kScales)) {
+    for (const std::size_t i : {Recurrent::kWeights, Recurrent::kScales, Recurrent::kZeroPoints})
+      if (spec.constant(i) == nullptr) return "weights in 8 bits are computed at run time";
+    if (spec.inputs[Recurrent::kWeights]->elements() == 0) return "there are no weights";
+  }
   return refuse_unless_row_major(spec);
 }
 
@@ -79,6 +85,7 @@ struct RecurrentBlock {
   float* cell = nullptr;    // likewise
   float* other = nullptr;   // likewise
   float* workspace = nullptr;
+  ThreadPool* pool = nullptr;
   std::int64_t length[kMaxSamples] = {};
 
   bool goes_on(std::int64_t b) const { return step < length[b]; }
@@ -99,6 +106,10 @@ class PackedRecurrent final : public Kernel {
     direction_floats_ = static_cast<std::int64_t>(common_.packed_floats() + rest_.packed_floats());
     const Tensor* weights = spec.constant(Recurrent::kWeights);
     constant_ = weights != nullptr;
+    if (spec.has_input(Recurrent::kScales)) {
+      pack_bytes(spec);
+      return;
+    }
     if (!constant_) return;
     HostBuffer packed(weights_bytes());
     for (std::int64_t task = 0; task < packing_tasks(); ++task)
@@ -109,8 +120,14 @@ class PackedRecurrent final : public Kernel {
   std::size_t scratch_bytes() const override {
     return (constant_ ? 0 : weights_bytes()) + worker_bytes() * static_cast<std::size_t>(threads_);
   }
-  bool reads_constant(std::size_t index) const override { return index != Recurrent::kWeights; }
-  std::size_t packed_bytes() const override { return packed_.bytes(); }
+  bool reads_constant(std::size_t index) const override {
+    return index != Recurrent::kWeights && index != Recurrent::kScales && index != Recurrent::kZeroPoints;
+  }
+  std::size_t packed_bytes() const override {
+    std::size_t bytes = packed_.bytes();
+    for (const auto& product : bytes_) bytes += product->packed_bytes();
+    return bytes;
+  }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
@@ -133,7 +150,8 @@ class PackedRecurrent final : public Kernel {
       block.count = std::min(most_samples(), g_.samples - block.first);
       block.weights = packed + block.direction * direction_floats_;
       block.workspace = reinterpret_cast<float*>(scratch + static_cast<std::size_t>(worker) * worker_bytes());
-      block.gates = block.workspace + common_.workspace_floats(rows());
+      block.pool = &context.pool;
+      block.gates = block.workspace + workspace_floats();
       block.hidden = block.gates + rows() * gate_step_;
       block.cell = block.hidden + rows() * hidden_step_;
       block.other = block.cell + rows() * hidden_step_;
@@ -149,7 +167,33 @@ class PackedRecurrent final : public Kernel {
   }
   std::size_t worker_bytes() const {
     const auto floats = static_cast<std::size_t>(rows() * (gate_step_ + 3 * hidden_step_));
-    return worker_stride((common_.workspace_floats(rows()) + floats) * sizeof(float));
+    return worker_stride((workspace_floats() + floats) * sizeof(float));
+  }
+  std::size_t workspace_floats() const {
+    if (bytes_.empty()) return common_.workspace_floats(rows());
+    std::size_t most = 0;
+    for (const auto& product : bytes_) most = std::max(most, product->scratch_bytes());
+    return static_cast<std::size_t>(round_up(static_cast<std::int64_t>(most), 64)) / sizeof(float);
+  }
+
+  // Of every direction; parts of all weights.
+  void pack_bytes(const NodeSpec& spec) {
+    const Tensor& weights = *spec.constant(Recurrent::kWeights);
+    const ConstTensorView zeros = spec.constant(Recurrent::kZeroPoints)->view();
+    const auto scales = spec.constant(Recurrent::kScales)->values<float>();
+    const std::int64_t rows = g_.gates * g_.hidden;
+    for (std::int64_t d = 0; d < g_.directions; ++d) {
+      std::vector<int> zero_points;
+      for (std::int64_t i = d * rows; i < (d + 1) * rows; ++i)
+        zero_points.push_back(zeros.desc.dtype == DType::i8 ? int{zeros.as<std::int8_t>()[i]}
+                                                            : int{zeros.as<std::uint8_t>()[i]});
+      const SplitWeights split(weights.view().data + d * rows * g_.hidden, weights.desc().dtype, zero_points,
+                               g_.hidden);
+      bytes_.push_back(std::make_unique<const ByteStateProduct>(
+          split, scales.subspan(static_cast<std::size_t>(d * rows), static_cast<std::size_t>(rows)),
+          g_.hidden));
+    }
+    direction_floats_ = 0;
   }
 
   std::int64_t packing_tasks() const { return g_.directions * (common_.n_blocks() + rest_.n_blocks()); }
@@ -174,6 +218,21 @@ class PackedRecurrent final : public Kernel {
     for (std::int64_t n = 0; n < blocking.n_blocks(); ++n)
       multiply_block_column(blocking, packed, n, s.count, 1, {x, hidden_step_, false},
                             y + n * blocking.n_block, y_step, s.workspace);
+  }
+
+  void multiply_state(const RecurrentBlock& s) const {
+    if (!bytes_.empty()) {
+      const RunContext context{*s.pool, reinterpret_cast<std::byte*>(s.workspace)};
+      for (std::int64_t b = 0; b < s.count; ++b)
+        bytes_[static_cast<std::size_t>(s.direction)]->add(s.hidden + b * hidden_step_,
+                                                           s.gates + b * gate_step_, context);
+      return;
+    }
+    if (a_.rounds_state) {
+      for (std::int64_t b = 0; b < s.count; ++b)
+        round_state(s.hidden + b * hidden_step_, s.other + b * hidden_step_, g_.hidden);
+    }
+    multiply(s, common_, s.weights, a_.rounds_state ? s.other : s.hidden, s.gates, gate_step_);
   }
 
   // Of all samples.
@@ -223,11 +282,7 @@ class PackedRecurrent final : public Kernel {
         if (s.goes_on(b)) std::copy_n(x, columns, gates);
         if (!s.goes_on(b)) std::fill_n(gates, columns, 0.0F);
       }
-      if (a_.rounds_state) {
-        for (std::int64_t b = 0; b < s.count; ++b)
-          round_state(s.hidden + b * hidden_step_, s.other + b * hidden_step_, g_.hidden);
-      }
-      multiply(s, common_, s.weights, a_.rounds_state ? s.other : s.hidden, s.gates, gate_step_);
+      multiply_state(s);
       if (a_.kind == RecurrentKind::lstm) finish_lstm(s, inputs);
       if (a_.kind == RecurrentKind::gru) finish_gru(s, inputs);
       if (a_.kind == RecurrentKind::rnn) finish_rnn(s);
@@ -326,6 +381,7 @@ class PackedRecurrent final : public Kernel {
   std::int64_t direction_floats_ = 0;
   bool constant_ = false;
   SharedBuffer packed_;
+  std::vector<std::unique_ptr<const ByteStateProduct>> bytes_;  // of every direction, where weights are bytes
 };
 
 }  // namespace

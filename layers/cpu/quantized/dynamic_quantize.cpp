@@ -1,5 +1,5 @@
-// DynamicQuantize: the largest magnitude of each sample, then its integers. Both in chunks; a maximum of integers does
-// not depend on how it is cut.
+// DynamicQuantize: the range or the largest magnitude of each sample, then its integers. Both in chunks; a maximum of
+// integers does not depend on how it is cut.
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/families.h"
 #include "layers/cpu/vector/byte_loops.h"
@@ -58,6 +58,52 @@ class DynamicQuantizer final : public Kernel {
   std::int64_t chunks_;  // of a sample
 };
 
+// The same with a zero point, of the whole tensor.
+class AffineQuantizer final : public Kernel {
+ public:
+  explicit AffineQuantizer(const NodeSpec& spec)
+      : size_(spec.inputs[0]->elements()), chunks_((size_ + kChunk - 1) / kChunk) {}
+
+  std::size_t scratch_bytes() const override {
+    return static_cast<std::size_t>(chunks_) * sizeof(ValueRange);
+  }
+
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+           const RunContext& context) const override {
+    const float* x = inputs[0].as<float>();
+    auto* ranges = reinterpret_cast<ValueRange*>(context.scratch);
+    const auto in_chunks = [&](auto body) {
+      context.pool.parallel_for(chunks_, [&](std::int64_t task, int /*worker*/) {
+        body(task, task * kChunk, std::min(kChunk, size_ - task * kChunk));
+      });
+    };
+    in_chunks([&](std::int64_t task, std::int64_t begin, std::int64_t count) {
+      ranges[task] = value_range(x + begin, count);
+    });
+    ValueRange all;
+    bool finite = true;
+    for (std::int64_t task = 0; task < chunks_; ++task) {
+      finite = finite && std::isfinite(ranges[task].low) && std::isfinite(ranges[task].high);
+      all = {std::min(all.low, ranges[task].low), std::max(all.high, ranges[task].high)};
+    }
+    const AffineScale found = finite ? affine_scale(all.low, all.high) : affine_scale(0, INFINITY);
+    *outputs[1].as<float>() = found.scale;
+    *outputs[2].as<std::uint8_t>() = static_cast<std::uint8_t>(found.zero_point);
+    if (std::isnan(found.scale)) {
+      std::fill_n(outputs[0].data, size_, std::byte{0});
+      return;
+    }
+    const ByteTarget target(found.quantization());
+    in_chunks([&](std::int64_t /*task*/, std::int64_t begin, std::int64_t count) {
+      quantize_span(x + begin, found.scale, target, outputs[0].data + begin, count);
+    });
+  }
+
+ private:
+  std::int64_t size_;
+  std::int64_t chunks_;
+};
+
 Refusal refuse(const NodeSpec& spec) {
   if (Refusal reason = refuse_reduced_precision(spec)) return reason;
   if (spec.inputs[0]->layout != spec.outputs[0].layout && !spec.outputs[0].layouts_coincide())
@@ -69,9 +115,12 @@ Refusal refuse(const NodeSpec& spec) {
 }  // namespace
 
 void register_cpu_dynamic_quantize(Registry& registry) {
-  registry.add(DynamicQuantize::kType, DeviceKind::cpu, {"vector", refuse, [](const NodeSpec& spec) {
-                                                           return std::make_unique<DynamicQuantizer>(spec);
-                                                         }});
+  registry.add(DynamicQuantize::kType, DeviceKind::cpu,
+               {"vector", refuse, [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
+                  if (layer_as<DynamicQuantize>(spec.layer).attributes().affine)
+                    return std::make_unique<AffineQuantizer>(spec);
+                  return std::make_unique<DynamicQuantizer>(spec);
+                }});
 }
 
 }  // namespace pipit::internal

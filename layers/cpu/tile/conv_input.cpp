@@ -142,7 +142,8 @@ void ConvInput::copy_elements(const std::byte* from, std::int64_t count, std::by
 }
 
 void ConvInput::copy(const std::byte* x, std::int64_t image, std::int64_t output_row, std::int64_t begin,
-                     std::int64_t end, std::byte* to) const {
+                     std::int64_t end, std::byte* to, std::optional<int> given) const {
+  const int fill = given.value_or(fill_);
   const std::int64_t planes = channels_last_ ? 1 : channels_;
   const std::byte* volume = x + image / output_depth_ * source_volume_;
   const std::int64_t first_slice = image % output_depth_ * window_.stride[0] - window_.pad_begin[0];
@@ -152,39 +153,39 @@ void ConvInput::copy(const std::byte* x, std::int64_t image, std::int64_t output
       const std::int64_t slice = first_slice + d * window_.dilation[0];
       std::byte* target = to + i * row_pitch_ + d * tap_pitch_;
       if (slice < 0 || slice >= depth_ || row < 0 || row >= height_) {
-        pad(target, planes * columns_);
+        pad(target, planes * columns_, fill);
         continue;
       }
       const std::byte* source = volume + slice * source_slice_ + row * source_row_;
       for (std::int64_t p = 0; p < planes; ++p)
-        copy_row(source + p * source_plane_, target + p * plane_pitch_);
+        copy_row(source + p * source_plane_, target + p * plane_pitch_, fill);
     }
   }
 }
 
 // A row of one plane (or of all, where the copy joins planes), with its padding.
-void ConvInput::copy_row(const std::byte* row, std::byte* to) const {
+void ConvInput::copy_row(const std::byte* row, std::byte* to, int fill) const {
   // Columns [inside, outside) of the copy lie in the image.
   const std::int64_t inside = std::min(columns_, (window_.pad_begin[2] + gather_w_ - 1) / gather_w_);
   const std::int64_t outside =
       std::clamp((width_ + window_.pad_begin[2] + gather_w_ - 1) / gather_w_, inside, columns_);
-  pad(to, inside);
+  pad(to, inside, fill);
   copy_columns(row, inside, outside, to);
-  pad(to + outside * column_pitch_, columns_ - outside);
+  pad(to + outside * column_pitch_, columns_ - outside, fill);
 }
 
-void ConvInput::pad(std::byte* pixels, std::int64_t count) const {
+void ConvInput::pad(std::byte* pixels, std::int64_t count, int fill) const {
   if (element_ == kByte && read_element_ == kHalf) {
     std::fill_n(reinterpret_cast<std::uint16_t*>(pixels), count * column_pitch_ / kHalf,
-                static_cast<std::uint16_t>(fill_));
+                static_cast<std::uint16_t>(fill));
   } else {
-    std::memset(pixels, fill_, static_cast<std::size_t>(count * column_pitch_));
+    std::memset(pixels, fill, static_cast<std::size_t>(count * column_pitch_));
   }
 }
 
 std::vector<std::byte> ConvInput::padding_pixel() const {
   std::vector<std::byte> pixel(static_cast<std::size_t>(column_pitch_ + kSlack));
-  pad(pixel.data(), 1);
+  pad(pixel.data(), 1, fill_);
   return pixel;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "engine/graph/tensor.h"
@@ -75,8 +76,9 @@ class ConvInput {
     return copied_ ? row_pitch_ : row_pitch_ * (channels_last_ ? 1 : channels_) * window_.kernel[0];
   }
   /// Writes rows [begin, end) of the copy that starts at output row `output_row` of image `image` of the input `x`.
+  /// `fill`: the padding's value, of an i8 input plus 128; none: that of the constructor.
   void copy(const std::byte* x, std::int64_t image, std::int64_t output_row, std::int64_t begin,
-            std::int64_t end, std::byte* to) const;
+            std::int64_t end, std::byte* to, std::optional<int> fill = {}) const;
 
   /// A pixel of padding as tiles read it where channels_last().
   std::vector<std::byte> padding_pixel() const;
@@ -87,9 +89,9 @@ class ConvInput {
   void copy_elements(const std::byte* from, std::int64_t count, std::byte* to) const;
   void list_segments(std::int64_t group_channels);
   void join_columns(const std::byte* source, std::int64_t count, std::byte* to) const;
-  void pad(std::byte* pixels, std::int64_t count) const;
+  void pad(std::byte* pixels, std::int64_t count, int fill) const;
   void fill_up(std::byte* pixels, std::int64_t count) const;
-  void copy_row(const std::byte* row, std::byte* to) const;
+  void copy_row(const std::byte* row, std::byte* to, int fill) const;
   void copy_columns(const std::byte* row, std::int64_t first, std::int64_t last, std::byte* to) const;
 
   Window window_;              // three-dimensional

@@ -65,7 +65,8 @@ TileArithmetic arithmetic_of(const TileConvolution::Geometry& geometry) {
 
 TilePanels panels_of(const TileConvolution::Geometry& geometry, const ConvInput& input,
                      const TileKernels& kernels) {
-  return {kernels, std::ssize(input.segments()) * input.run(), geometry.output[1] / geometry.groups};
+  const std::int64_t steps = std::ssize(input.segments()) * input.run();
+  return {kernels, geometry.parts * steps, geometry.output[1] / geometry.groups};
 }
 
 // Weights [O, C / groups, kernel...].
@@ -76,10 +77,11 @@ WeightView view_of(const TileConvolution::Geometry& geometry, const ConvInput& i
   return {weights, channels * taps, 1, 0, channels * taps, 1};
 }
 
-// Weights [O, kernel..., C / groups].
-WeightsOf<std::int8_t> view_of(const ConvInput& input, const std::int8_t* weights) {
+// Weights [O][parts][kernel..., C / groups].
+WeightsOf<std::int8_t> view_of(const TileConvolution::Geometry& geometry, const ConvInput& input,
+                               const std::int8_t* weights) {
   const std::int64_t run = input.run_elements();
-  const std::int64_t segments = std::ssize(input.segments());
+  const std::int64_t segments = std::ssize(input.segments()) * geometry.parts;
   return {weights, segments * run, segments, run, run, 1};
 }
 
@@ -139,7 +141,7 @@ KeptForBytes kept_of(const TileConvolution::Geometry& geometry, const ConvInput&
   const TileKernels& kernels = kernels_of(geometry);
   const TilePanels panels = panels_of(geometry, input, kernels);
   const std::vector<std::uint8_t> marks =
-      steps_with_weights(panels, geometry.groups, view_of(input, weights));
+      steps_with_weights(panels, geometry.groups, view_of(geometry, input, weights));
   return kept_for_bytes(kernels, panels, geometry.groups, input.run(), marks);
 }
 
@@ -208,7 +210,8 @@ TileConvolution::Parts TileConvolution::byte_parts(const Geometry& geometry, Byt
                                                    const std::int8_t* weights) {
   ConvInput input = input_of(geometry);
   KeptForBytes kept = kept_of(geometry, input, weights);
-  const std::int64_t depth = geometry.input.shape[1] / geometry.groups * geometry.window.taps();
+  const std::int64_t depth =
+      geometry.input.shape[1] / geometry.groups * geometry.window.taps() * geometry.parts;
   TileArithmetic arithmetic = byte_arithmetic(kept.kernels, std::move(bytes), geometry.activation, weights,
                                               geometry.output[1], depth);
   const TilePanels panels = panels_of(geometry, input, kept.kernels);
@@ -243,10 +246,12 @@ TileConvolution::TileConvolution(const Geometry& geometry, Parts parts, int thre
 std::vector<std::int32_t> TileConvolution::offsets() const {
   constexpr std::int32_t kStep = 4;
   const auto run = static_cast<std::int32_t>(input_.run());
+  const std::size_t segments = input_.segments().size();  // every part of the weights meets each of them
   std::vector<std::int32_t> offsets;
   offsets.reserve(kept_.all_starts().size());
   for (const std::int32_t start : kept_.all_starts())
-    offsets.push_back(input_.segments()[static_cast<std::size_t>(start / run)] + start % run * kStep);
+    offsets.push_back(input_.segments()[static_cast<std::size_t>(start / run) % segments] +
+                      start % run * kStep);
   return offsets;
 }
 
@@ -335,7 +340,7 @@ TileConvolution::TileConvolution(const Geometry& geometry, std::unique_ptr<const
 TileConvolution::TileConvolution(const Geometry& geometry, ByteArithmetic arithmetic,
                                  const std::int8_t* weights, int threads)
     : TileConvolution(geometry, byte_parts(geometry, std::move(arithmetic), weights), threads) {
-  weights_ = pack_s8(panels_, kept_, view_of(input_, weights));
+  weights_ = pack_s8(panels_, kept_, view_of(geometry, input_, weights));
 }
 
 double TileConvolution::kept_share(const Geometry& geometry, const float* weights) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,10 +20,15 @@
 namespace pipit::internal {
 
 /// INT8 with results in f32: what each output pixel's sums are multiplied by besides the output's multiplier. `step`:
-/// from pixel to pixel, 0 or 1. Null: 1.
+/// from pixel to pixel, 0 or 1. Null: 1. And where the zero point of the input is found at run time: the padding's
+/// value, of i8 plus 128, what sums begin with [O], and the output's multipliers [O] instead of those of the
+/// constructor.
 struct PixelScales {
   const float* data = nullptr;
   std::int64_t step = 0;
+  std::optional<int> padding = {};
+  const std::int32_t* sum_bias = nullptr;
+  const float* multipliers = nullptr;
 };
 
 /// y = clamp(conv(x, w) + bias + residual), then what the epilogue says; computed in f32. x, y and residual are stored
@@ -55,6 +61,7 @@ class TileConvolution {
       std::int64_t left = 0;
     } frame = {};
     bool turned = false;  ///< by turned()
+    int parts = 1;        ///< INT8: weights are sums of so many, see SplitWeights
   };
   /// The same with rows and columns exchanged, where there is one column that filters do not reach beyond: in memory
   /// both are equal, and tiles are cut along rows (a convolution of one dimension that a file writes as 2-D).
@@ -70,7 +77,7 @@ class TileConvolution {
   TileConvolution(const Geometry& geometry, const WeightView& weights, int threads);
   /// Weights that are widened for a run, f32 operands.
   TileConvolution(const Geometry& geometry, std::unique_ptr<const StoredPanels> weights, int threads);
-  /// INT8; weights [O, kernel..., C / groups].
+  /// INT8; weights [O, kernel..., C / groups], or of several parts [O][parts][kernel..., C / groups].
   TileConvolution(const Geometry& geometry, ByteArithmetic arithmetic, const std::int8_t* weights,
                   int threads);
 
@@ -85,6 +92,9 @@ class TileConvolution {
   /// The work of run(), as Kernel has it.
   KernelWork work() const;
   std::size_t packed_bytes() const { return weights_->bytes(); }
+  /// INT8: what sums begin with [O].
+  std::span<const std::int32_t> sum_bias() const { return arithmetic_.sum_bias; }
+  std::span<const float> multipliers() const { return arithmetic_.multipliers; }
 
   TileConvolution(const TileConvolution&) = delete;
   TileConvolution& operator=(const TileConvolution&) = delete;
@@ -160,7 +170,7 @@ class TileConvolution {
   TileBand input_band(const std::byte* x, const ImageBand& b, const std::byte* copied) const;
   void join_rows(TileBand& t) const;
   TileBand tile_band(const Operands& operands, const ImageBand& b, const Stage& stage) const;
-  void copy(const std::byte* x, const ImageBand& b, const TileRange& rows, std::byte* to) const;
+  void copy(const Operands& operands, const ImageBand& b, const TileRange& rows, std::byte* to) const;
   void run_bands(const Operands& operands, const RunContext& context) const;
   void run_panels(const Operands& operands, const RunContext& context) const;
   void run_panel(const TileBand& t, const TileRange& tiles, bool alone, std::int64_t panel, const float* bias,

@@ -170,18 +170,20 @@ TileBand TileConvolution::tile_band(const Operands& operands, const ImageBand& b
     t.pixel_scale = operands.scales.data + first * operands.scales.step;
     t.pixel_scale_step = operands.scales.step;
   }
+  t.sum_bias = operands.scales.sum_bias;
+  t.multipliers = operands.scales.multipliers;
   join_rows(t);
   return t;
 }
 
 // Rows of the copy of a band, counted through its images.
-void TileConvolution::copy(const std::byte* x, const ImageBand& b, const TileRange& rows,
+void TileConvolution::copy(const Operands& operands, const ImageBand& b, const TileRange& rows,
                            std::byte* to) const {
   const std::int64_t image_rows = input_.copied_rows(b.rows);
   for (std::int64_t row = rows.begin; row < rows.end; ++row) {
     const std::int64_t image = row / image_rows;
-    input_.copy(x, b.image + image, b.row, row % image_rows, row % image_rows + 1,
-                to + image * input_.image_step());
+    input_.copy(operands.x, b.image + image, b.row, row % image_rows, row % image_rows + 1,
+                to + image * input_.image_step(), operands.scales.padding);
   }
 }
 
@@ -198,7 +200,7 @@ void TileConvolution::run_bands(const Operands& operands, const RunContext& cont
     const ImageBand b = schedule_.band(index);
     const TileRange pixels{0, schedule_.pixels(b)};
     const Stage at = stage(context, worker);
-    if (input_.copied()) copy(operands.x, b, {0, b.images * input_.copied_rows(b.rows)}, at.copied);
+    if (input_.copied()) copy(operands, b, {0, b.images * input_.copied_rows(b.rows)}, at.copied);
     widen_residual(operands, b, at, pixels);
     const TileBand t = tile_band(operands, b, at);
     loop_.run_tiles(t, {0, loop_.tiles(t)}, {0, loop_.panel_count()}, weights, operands.bias);
@@ -215,7 +217,7 @@ void TileConvolution::run_panels(const Operands& operands, const RunContext& con
     const std::int64_t pixels = schedule_.pixels(b);
     if (input_.copied()) {
       context.pool.parallel_for(b.images * input_.copied_rows(b.rows), [&](std::int64_t row, int /*worker*/) {
-        copy(operands.x, b, {row, row + 1}, at.copied);
+        copy(operands, b, {row, row + 1}, at.copied);
       });
     }
     if (arithmetic_.widens_residual) {

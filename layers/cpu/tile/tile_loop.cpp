@@ -37,6 +37,8 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
   call.c_stride = band.c_pixel;
   call.residual_stride = band.residual_pixel;
   call.pixel_scale_step = band.pixel_scale_step;
+  const std::int32_t* const sum_bias = band.sum_bias != nullptr ? band.sum_bias : shared.sum_bias;
+  const float* const multipliers = band.multipliers != nullptr ? band.multipliers : shared.multiplier;
   // Every step of K of every tile calls one line; neighbouring lines come in pairs.
   std::int64_t steps = 0;
   for (const TilePanel* panel = first; panel != last; ++panel) steps += panel->steps();
@@ -83,8 +85,8 @@ void TileLoop::run_tiles(const TileBand& band, const TileRange& tiles, const Til
       call.segment_count = panel->segment_count;
       call.run = panel->run;
       call.bias = bias != nullptr ? bias + output : nullptr;
-      if (shared.sum_bias != nullptr) call.sum_bias = shared.sum_bias + output;
-      if (shared.multiplier != nullptr) call.multiplier = shared.multiplier + output;
+      if (sum_bias != nullptr) call.sum_bias = sum_bias + output;
+      if (multipliers != nullptr) call.multiplier = multipliers + output;
       for (int slot = 0; slot < used; ++slot) {
         call.a[slot] = a[slot] + panel->input;
         call.c[slot] = c[slot] + (panel->result - band.c_begin);

@@ -30,6 +30,8 @@ struct TileBand {
   bool once = false;
   const float* pixel_scale = nullptr;  ///< of the first pixel, see TileCall; or null
   std::int64_t pixel_scale_step = 0;
+  const std::int32_t* sum_bias = nullptr;  ///< of output 0, instead of TileLoop::shared's; or null
+  const float* multipliers = nullptr;      ///< likewise
 };
 
 /// Neighbouring outputs that tiles compute together, and what they are summed up from. Panels of a layer may have K of

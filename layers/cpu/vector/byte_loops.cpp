@@ -83,6 +83,23 @@ PIPIT_INLINE inline std::int32_t largest_loop(const std::int32_t* bits, std::int
   return largest;
 }
 
+// Bits as integers that are ordered as the numbers are, -0 before 0.
+PIPIT_INLINE inline std::int32_t ordered(std::int32_t bits) {
+  return bits ^ ((bits >> 31) & 0x7FFFFFFF);
+}
+PIPIT_INLINE inline void range_loop(const std::int32_t* bits, std::int64_t count, std::int32_t* low,
+                                    std::int32_t* high) {
+  std::int32_t least = 0;
+  std::int32_t largest = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int32_t value = ordered(bits[i]);
+    least = value < least ? value : least;
+    largest = value > largest ? value : largest;
+  }
+  *low = least;
+  *high = largest;
+}
+
 PIPIT_INLINE inline void dequantize_loop(const std::uint8_t* x, unsigned flip, int offset, float scale,
                                          float* y, std::int64_t count) {
   PIPIT_INDEPENDENT
@@ -215,6 +232,13 @@ void quantize_steps(const float* x, float factor, const ByteTarget& target, std:
 
 std::uint32_t largest_magnitude_bits(const float* x, std::int64_t count) {
   return static_cast<std::uint32_t>(simd<largest_loop>(reinterpret_cast<const std::int32_t*>(x), count));
+}
+
+ValueRange value_range(const float* x, std::int64_t count) {
+  std::int32_t low = 0;
+  std::int32_t high = 0;
+  simd<range_loop>(reinterpret_cast<const std::int32_t*>(x), count, &low, &high);
+  return {std::bit_cast<float>(ordered(low)), std::bit_cast<float>(ordered(high))};
 }
 
 void dequantize_span(const ByteSpan& x, float scale, float* y, std::int64_t count) {

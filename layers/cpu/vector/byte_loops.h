@@ -38,6 +38,12 @@ void quantize_span(const float* x, float scale, const ByteTarget& target, std::b
 void quantize_steps(const float* x, float factor, const ByteTarget& target, std::byte* y, std::int64_t count);
 /// The largest magnitude_bits(); 0 of none.
 std::uint32_t largest_magnitude_bits(const float* x, std::int64_t count);
+/// The least and the largest of `count` numbers and 0; a NaN is less or larger than all of them, as its sign says.
+struct ValueRange {
+  float low = 0;
+  float high = 0;
+};
+ValueRange value_range(const float* x, std::int64_t count);
 /// y = (x - zero point) * scale.
 void dequantize_span(const ByteSpan& x, float scale, float* y, std::int64_t count);
 /// y = requantize((a - zero point) * a_scale + (b - zero point) * b_scale); y, of i8 or u8, may be a or b.

@@ -1,10 +1,15 @@
-// ConvInteger, MatMulInteger and DynamicQuantizeLinear. The products of the first two are summed up in f32, which is
-// exact up to 2^24 and rounds sums beyond: to what the Cast to float that follows them in models would make of them.
+// ConvInteger, MatMulInteger and DynamicQuantizeLinear. The first two become a DynamicQConv with scales of 1, whose
+// sums are rounded to f32, to what the Cast to float that follows them in models would make of them;
+// fuse_dynamic_scales gives it what comes after. What it does not take is summed up in f32.
+#include <algorithm>
+#include <optional>
+
 #include "layers/ops/binary.h"
 #include "layers/ops/cast.h"
 #include "layers/ops/conv.h"
+#include "layers/ops/dynamic_int8.h"
 #include "layers/ops/matmul.h"
-#include "layers/ops/reduce.h"
+#include "layers/ops/reshaping.h"
 #include "layers/ops/unary.h"
 #include "models/onnx/read/operators.h"
 #include "models/onnx/read/quantized_operand.h"
@@ -53,12 +58,61 @@ ValueId steps(NodeContext& node, int x, int zero_point, const char* part, std::i
                 part);
 }
 
+// The zero points of weights that are constants, one or one for each of `outputs`; none where DynamicQConv does not
+// take them, or the layer.
+std::optional<std::vector<int>> whole_weights(NodeContext& node, std::int64_t outputs, std::int64_t depth) {
+  const auto is_byte = [](DType type) { return type == DType::i8 || type == DType::u8; };
+  const bool given = node.has_input(3);
+  if (!node.is_constant(1) || outputs == 0 || depth == 0 || depth >= kMaxAffineDepth) return std::nullopt;
+  if (node.desc(node.input(0)).elements() == 0 || !is_byte(node.desc(node.input(0)).dtype))
+    return std::nullopt;
+  if (node.has_input(2) && (node.input_shape(2).elements() != 1 ||
+                            node.desc(node.input(2)).dtype != node.desc(node.input(0)).dtype))
+    return std::nullopt;
+  std::vector<int> zero_points;
+  if (!given) return zero_points;
+  const auto zero = node.known(3);
+  const DType type = node.desc(node.input(1)).dtype;
+  if (zero == nullptr || zero->desc().dtype != type || zero->shape().rank() > 1) return std::nullopt;
+  const std::int64_t count = zero->shape().elements();
+  if (count != 1 && count != outputs) return std::nullopt;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    zero_points.push_back(type == DType::i8 ? int{zero->values<std::int8_t>()[at]}
+                                            : int{zero->values<std::uint8_t>()[at]});
+  }
+  const bool none = std::all_of(zero_points.begin(), zero_points.end(), [](int z) { return z == 0; });
+  return none ? std::vector<int>{} : zero_points;
+}
+
+// In f32.
+ValueId whole_sums(NodeContext& node, const ConvAttributes& conv, std::vector<int> zero_points, ValueId x,
+                   ValueId weights) {
+  const DType type = node.desc(x).dtype;
+  Tensor none(TensorDesc{Shape{}, type});
+  none.view().data[0] = std::byte{0};
+  const ValueId zero_point =
+      node.has_input(2) ? node.input(2) : node.add_constant(std::move(none), "no_zero_point");
+  const ValueId scale = node.add_constant(Tensor::scalar(1.0F), "one");
+  DynamicQConvAttributes attributes{conv, {1.0F}, std::move(zero_points)};
+  return node.emit(std::make_shared<DynamicQConv>(std::move(attributes)),
+                   {x, weights, kNoValue, kNoValue, scale, zero_point});
+}
+
 std::vector<ValueId> convert_conv_integer(NodeContext& node) {
+  // Depthwise convolutions are as fast in f32, and have kernels for more windows there.
+  constexpr std::int64_t kMinGroup = 4;
   const Shape& weights = node.input_shape(1);
   if (weights.rank() < 3) fail("weights {}: expected [output, input / group, kernel...]", weights.str());
   ConvAttributes attributes;
   attributes.window = read_window(node, weights.dims().subspan(2), "ConvInteger");
   attributes.groups = node.attributes().integer("group", 1);
+  if (attributes.groups == 1 || weights[1] >= kMinGroup) {
+    if (auto zero_points =
+            whole_weights(node, weights[0], weights.elements() / std::max<std::int64_t>(weights[0], 1)))
+      return {cast(node, whole_sums(node, attributes, std::move(*zero_points), node.input(0), node.input(1)),
+                   DType::i32, "sums")};
+  }
   const ValueId x = steps(node, 0, 2, "x", 0);
   const ValueId w = steps(node, 1, 3, "w", 0);
   // Winograd's sums are not whole numbers, and Cast drops what is after the point.
@@ -67,7 +121,38 @@ std::vector<ValueId> convert_conv_integer(NodeContext& node) {
   return {cast(node, sums, DType::i32, "sums")};
 }
 
+// [K, N] to filters of one tap [N, K, 1, 1].
+Tensor filters_of(NodeContext& node, const Tensor& matrix) {
+  const std::int64_t depth = matrix.shape()[0], outputs = matrix.shape()[1];
+  Tensor filters = node.allocate({Shape{outputs, depth, 1, 1}, matrix.desc().dtype});
+  const std::byte* from = matrix.view().data;
+  std::byte* to = filters.view().data;
+  constexpr std::int64_t kBlock = 64;
+  for (std::int64_t block = 0; block < outputs; block += kBlock) {
+    for (std::int64_t k = 0; k < depth; ++k) {
+      for (std::int64_t o = block; o < std::min(block + kBlock, outputs); ++o)
+        to[o * depth + k] = from[k * outputs + o];
+    }
+  }
+  return filters;
+}
+
 std::vector<ValueId> convert_matmul_integer(NodeContext& node) {
+  const Shape a_shape = node.input_shape(0);
+  const Shape b_shape = node.input_shape(1);
+  if (a_shape.rank() >= 1 && b_shape.rank() == 2 && a_shape[a_shape.rank() - 1] == b_shape[0]) {
+    if (auto zero_points = whole_weights(node, b_shape[1], b_shape[0])) {
+      const ValueId rows = node.emit(std::make_shared<Reshape>(ReshapeAttributes{
+                                         Shape{a_shape.elements() / b_shape[0], b_shape[0], 1, 1}}),
+                                     {node.input(0)}, "rows");
+      const ValueId filters = node.add_constant(filters_of(node, *node.known(1)), "filters");
+      const ValueId columns = whole_sums(node, {}, std::move(*zero_points), rows, filters);
+      const ValueId sums = cast(node, columns, DType::i32, "columns");
+      return {node.emit(
+          std::make_shared<Reshape>(ReshapeAttributes{a_shape.with(a_shape.rank() - 1, b_shape[1])}), {sums},
+          "shaped")};
+    }
+  }
   const std::int64_t a_rank = node.input_shape(0).rank();
   const std::int64_t b_rank = node.input_shape(1).rank();
   const ValueId a = steps(node, 0, 2, "a", std::max<std::int64_t>(a_rank - 2, 0));
@@ -87,36 +172,10 @@ constexpr Operator kIntegerOperators[] = {
 
 }  // namespace
 
-// Scale (max - min) / 255 over the range of x widened to hold 0, as the operator's text spells it out. For a tensor of
-// zeros the scale is 0, and the integers and the zero point are 0 (Cast makes 0 of NaN).
 std::vector<ValueId> dynamically_quantized(NodeContext& node, ValueId x, const char* part) {
-  const auto number = [&](float value, const char* what) {
-    return node.add_constant(Tensor::scalar(value), what);
-  };
-  const auto unary = [&](UnaryAttributes attributes, ValueId of, const char* what) {
-    return node.emit(std::make_shared<Unary>(attributes), {of}, what);
-  };
-  const auto extreme = [&](ReduceKind reduce, BinaryKind widen, ValueId zero, const char* what) {
-    const std::string name = what;
-    const ValueId found = node.emit(std::make_shared<Reduce>(ReduceAttributes{reduce, {}, false}), {x},
-                                    (name + "_of_x").c_str());
-    return binary(node, widen, found, zero, what);
-  };
-  constexpr UnaryAttributes kSaturate{UnaryKind::clip, 0, 255};
-  const ValueId zero = number(0, "zero");
-  const ValueId high = extreme(ReduceKind::max, BinaryKind::max, zero, "max");
-  const ValueId low = extreme(ReduceKind::min, BinaryKind::min, zero, "min");
-  const ValueId range = binary(node, BinaryKind::sub, high, low, "range");
-  const ValueId scale = binary(node, BinaryKind::div, range, number(255, "steps"), "scale");
-  const ValueId low_steps = binary(node, BinaryKind::div, low, scale, "low_steps");
-  const ValueId shift = binary(node, BinaryKind::sub, zero, low_steps, "shift");
-  const ValueId zero_point =
-      unary({UnaryKind::round}, unary(kSaturate, shift, "saturated_shift"), "real_zero_point");
-  const ValueId x_steps = binary(node, BinaryKind::div, x, scale, "x_steps");
-  const ValueId rounded = unary({UnaryKind::round}, x_steps, "rounded");
-  const ValueId shifted = binary(node, BinaryKind::add, rounded, zero_point, "shifted");
-  const ValueId saturated = unary(kSaturate, shifted, "saturated");
-  return {cast(node, saturated, DType::u8, part), scale, cast(node, zero_point, DType::u8, "zero_point")};
+  DynamicQuantizeAttributes attributes;
+  attributes.affine = true;
+  return node.emit_all(std::make_shared<DynamicQuantize>(attributes), {x}, part);
 }
 
 std::span<const Operator> integer_operators() {

@@ -2,6 +2,13 @@
 // weights at once, then what runs over the positions.
 #include "layers/ops/recurrent.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "layers/ops/dynamic_int8.h"
+
 #include "layers/ops/operands.h"
 #include "models/onnx/read/operators.h"
 #include "models/onnx/read/quantized_operand.h"
@@ -114,6 +121,8 @@ struct RecurrentOperands {
   ValueId x = kNoValue;
   ValueId weights = kNoValue;
   ValueId recurrent = kNoValue;
+  ValueId gates = kNoValue;  // x W^T, where it is computed already; then x and W are not looked at
+  ValueId scales = kNoValue, zero_points = kNoValue;  // of R in 8 bits
 };
 
 // The other inputs: bias 3, lengths 4, first hidden state 5, first cell state 6, peepholes 7.
@@ -122,14 +131,15 @@ std::vector<ValueId> add_recurrent(NodeContext& node, const RecurrentAttributes&
   Steps steps(node);
   const auto shape_of = [&](ValueId id) -> const Shape& { return node.desc(id).shape; };
   if (batch_first) operands.x = steps.transpose(operands.x, {1, 0, 2});
-  const Shape weights = shape_of(operands.weights);
+  const bool has_gates = operands.gates != kNoValue;
+  const Shape weights = has_gates ? Shape{} : shape_of(operands.weights);
   const Shape recurrent = shape_of(operands.recurrent);
   const std::int64_t hidden = node.attributes().integer("hidden_size", recurrent[2]);
   if (hidden != recurrent[2]) fail("attribute 'hidden_size' is {}, but R is {}", hidden, recurrent.str());
   const std::int64_t directions = recurrent[0];
-  const std::int64_t columns = checked_mul(weights[0], weights[1], "W");
-  ValueId gates = operands.x;
-  if (!takes_x_as_it_is(node, operands.weights, weights)) {
+  ValueId gates = has_gates ? operands.gates : operands.x;
+  if (!has_gates && !takes_x_as_it_is(node, operands.weights, weights)) {
+    const std::int64_t columns = checked_mul(weights[0], weights[1], "W");
     const ValueId matrix =
         steps.transpose(steps.reshape(operands.weights, Shape{columns, weights[2]}), {1, 0});
     gates = steps.matmul(operands.x, matrix);
@@ -144,7 +154,7 @@ std::vector<ValueId> add_recurrent(NodeContext& node, const RecurrentAttributes&
   std::vector<ValueId> outputs =
       node.emit_all(std::make_shared<Recurrent>(attributes),
                     {gates, operands.recurrent, bias.hidden, node.optional_input(4), state(5), state(6),
-                     node.optional_input(7)});
+                     node.optional_input(7), operands.scales, operands.zero_points});
   // y [T, D, B, H] as ONNX has it, or [B, T, D, H].
   if (!batch_first) return outputs;
   std::vector<ValueId> moved{steps.transpose(outputs[0], {2, 0, 1, 3})};
@@ -185,6 +195,66 @@ ValueId real_weights(Steps& steps, int integers, int scale) {
   return steps.transpose(steps.binary(BinaryKind::mul, whole, spread(scale, "scales")), {0, 2, 1});
 }
 
+// Such weights as they are stored, [D, 4 H, K], with a scale and a zero point for every row.
+struct ByteRows {
+  Tensor weights;
+  std::vector<float> scales;
+  std::vector<int> zero_points;
+};
+
+// None where one of them is computed at run time, or the layers in integers do not take it.
+std::optional<ByteRows> byte_rows(NodeContext& node, int integers, int scale, std::int64_t depth) {
+  for (const int input : {integers, scale, scale + 1})
+    if (!node.is_constant(input)) return std::nullopt;
+  const Tensor& from = *node.known(integers);
+  const Tensor& scales = *node.known(scale);
+  const Tensor& zeros = *node.known(scale + 1);
+  const Shape& shape = from.shape();
+  const DType type = from.desc().dtype;
+  const std::int64_t rows = shape[0] * shape[2];
+  if ((type != DType::i8 && type != DType::u8) || zeros.desc().dtype != type || shape.elements() == 0 ||
+      shape[1] != depth || depth >= kMaxAffineDepth || scales.desc().dtype != DType::f32 ||
+      !(scales.shape() == zeros.shape()) ||
+      !(scales.shape() == Shape{shape[0]} || scales.shape() == Shape{shape[0], shape[2]}))
+    return std::nullopt;
+  ByteRows result{node.allocate({Shape{shape[0], shape[2], shape[1]}, type}), {}, {}};
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto at = static_cast<std::size_t>(row * scales.shape().elements() / rows);
+    result.scales.push_back(scales.values<float>()[at]);
+    result.zero_points.push_back(type == DType::i8 ? int{zeros.values<std::int8_t>()[at]}
+                                                   : int{zeros.values<std::uint8_t>()[at]});
+    const std::byte* column = from.view().data + row / shape[2] * shape[1] * shape[2] + row % shape[2];
+    for (std::int64_t k = 0; k < depth; ++k)
+      result.weights.view().data[row * depth + k] = column[k * shape[2]];
+  }
+  const bool positive = std::all_of(result.scales.begin(), result.scales.end(),
+                                    [](float s) { return s > 0 && std::isfinite(s); });
+  return positive ? std::optional(std::move(result)) : std::nullopt;
+}
+
+// x W^T in integers, x as dynamically_quantized() has it, and R in integers.
+RecurrentOperands byte_operands(Steps& steps, const std::vector<ValueId>& x, ByteRows& w, ByteRows& r) {
+  const Shape shape = steps.shape(x[0]);
+  const std::int64_t rows = std::ssize(w.scales);
+  RecurrentOperands operands;
+  const DType type = r.weights.desc().dtype;
+  const Shape per_row{r.weights.shape()[0], r.weights.shape()[1]};
+  Tensor zero_points(TensorDesc{per_row, type});
+  for (std::size_t i = 0; i < r.zero_points.size(); ++i)
+    zero_points.view().data[i] = static_cast<std::byte>(r.zero_points[i]);
+  operands.scales = steps.constant(Tensor::from<float>(per_row, std::span<const float>(r.scales)));
+  operands.zero_points = steps.constant(std::move(zero_points));
+  operands.recurrent = steps.constant(std::move(r.weights));
+  Tensor filters = steps.node().allocate({Shape{rows, shape[2], 1, 1}, w.weights.desc().dtype});
+  std::memcpy(filters.view().data, w.weights.view().data, filters.desc().bytes());
+  const ValueId columns =
+      steps.add<DynamicQConv>({steps.reshape(x[0], Shape{shape[0] * shape[1], shape[2], 1, 1}),
+                               steps.constant(std::move(filters)), kNoValue, kNoValue, x[1], x[2]},
+                              DynamicQConvAttributes{{}, std::move(w.scales), std::move(w.zero_points)});
+  operands.gates = steps.reshape(columns, Shape{shape[0], shape[1], rows});
+  return operands;
+}
+
 // Inputs: x, W [D, I, 4 H] and R [D, H, 4 H] in 8 bits; scale and zero point of W in 8 and 9, those of R in 10 and 11.
 std::vector<ValueId> convert_dynamic_quantize_lstm(NodeContext& node) {
   Steps steps(node);
@@ -192,6 +262,10 @@ std::vector<ValueId> convert_dynamic_quantize_lstm(NodeContext& node) {
   attributes.rounds_state = true;
   need_three_dimensions(node.input_shape(0), node.input_shape(1), node.input_shape(2));
   const std::vector<ValueId> x = dynamically_quantized(node, node.input(0), "x_integers");
+  auto w = byte_rows(node, 1, 8, node.input_shape(0)[2]);
+  auto r = byte_rows(node, 2, 10, node.input_shape(2)[1]);
+  if (w && r && node.input_shape(0).elements() > 0)
+    return add_recurrent(node, attributes, byte_operands(steps, x, *w, *r), false);
   const auto real = [&](ValueId integers) { return steps.cast(integers, DType::f32); };
   const ValueId whole = steps.binary(BinaryKind::sub, real(x[0]), real(x[2]));
   return add_recurrent(

@@ -186,6 +186,39 @@ TEST(Recurrent, OfARoundedState) {
   EXPECT_NEAR(y[0].values<float>()[1], std::tanh(0.01), 1e-6);
 }
 
+TEST(Recurrent, OfARoundedStateAndWeightsInBytes) {
+  Random random;
+  for (int i = 0; i < 24 && !HasFailure(); ++i) {
+    RecurrentAttributes a;
+    a.kind = i % 2 == 0 ? RecurrentKind::lstm : RecurrentKind::rnn;
+    a.direction = static_cast<RecurrentDirection>(random.integer(0, 2));
+    a.rounds_state = true;
+    const std::int64_t directions = a.direction == RecurrentDirection::bidirectional ? 2 : 1;
+    a.activations = usual(a.kind, static_cast<int>(directions));
+    const std::int64_t samples = random.integer(1, 5);
+    const std::int64_t hidden = random.integer(1, 70);
+    const std::int64_t rows = recurrent_gates(a.kind) * hidden;
+    const DType type = random.coin() ? DType::i8 : DType::u8;
+    const double low = type == DType::i8 ? -128 : 0;
+    const double scale = 1 / (200 * std::sqrt(static_cast<double>(hidden)));
+    Conformance conformance{
+        .inputs = {{random.tensor(Shape{1, samples, directions * rows}, -1, 1)},
+                   {random.tensor(Shape{directions, rows, hidden}, low, low + 255.999, type), true},
+                   {},
+                   {},
+                   {random.tensor(Shape{directions, samples, hidden}, -1, 1)},
+                   {},
+                   {},
+                   {random.tensor(Shape{directions, rows}, scale / 2, scale), true},
+                   {random.tensor(Shape{directions, rows}, low, low + 255.999, type), true}},
+        .expected = {"steps", "reference"}};
+    // Weights reach up to 255 scales, otherwise as above.
+    conformance.absolute =
+        2 * (static_cast<double>(hidden) + 10) * (std::sqrt(static_cast<double>(hidden)) + 3) * FLT_EPSILON;
+    expect_conformance(Recurrent(a), conformance);
+  }
+}
+
 TEST(Recurrent, RefusesWhatDoesNotFit) {
   const RecurrentAttributes lstm{RecurrentKind::lstm, RecurrentDirection::forward,
                                  usual(RecurrentKind::lstm, 1)};
@@ -196,6 +229,7 @@ TEST(Recurrent, RefusesWhatDoesNotFit) {
   EXPECT_THROW(test::infer(Recurrent(lstm), {{Shape{2, 3, 9}}, weights}), Error);
   EXPECT_THROW(test::infer(Recurrent(lstm), {{Shape{2, 8}}, weights}), Error);
   EXPECT_THROW(test::infer(Recurrent(lstm), {{Shape{2, 3, 8}, DType::i64}, weights}), Error);
+  EXPECT_THROW(test::infer(Recurrent(lstm), {gates, {Shape{1, 8, 2}, DType::i8}}), Error);
   RecurrentAttributes few = lstm;
   few.activations.pop_back();
   EXPECT_THROW(Recurrent{few}, Error);

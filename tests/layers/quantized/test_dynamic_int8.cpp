@@ -69,6 +69,48 @@ TEST(DynamicQuantize, EveryKernelGivesTheReferencesBits) {
   expect_conformance(DynamicQuantize({true}), {{{random.tensor(Shape{5, 70'000})}}, {"vector", "reference"}});
 }
 
+TEST(AffineScale, IsTheRangeWithZero) {
+  EXPECT_EQ(affine_scale(-255, 255).scale, 2);
+  EXPECT_EQ(affine_scale(-255, 255).zero_point, 128);  // 127.5: a tie goes to the even number
+  EXPECT_EQ(affine_scale(3, 510).scale, 2);
+  EXPECT_EQ(affine_scale(3, 510).zero_point, 0);
+  EXPECT_EQ(affine_scale(-510, -3).zero_point, 255);
+  for (const float nothing : {0.0F, 1e-42F, 100 * FLT_MIN}) {
+    EXPECT_EQ(affine_scale(0, nothing).scale, 1.0F / 255) << nothing;
+    EXPECT_EQ(affine_scale(0, nothing).zero_point, 0) << nothing;
+  }
+  for (const auto& [low, high] : {std::pair{0.0F, INFINITY}, {-INFINITY, 0.0F}, {-FLT_MAX, FLT_MAX}})
+    EXPECT_TRUE(std::isnan(affine_scale(low, high).scale)) << low << " " << high;
+}
+
+TEST(DynamicQuantize, WithAZeroPointOfAHandWorkedExample) {
+  // Steps of 1: halves go to even numbers before the zero point is added.
+  const Operand x = floats(Shape{7}, {-100, 155, 0.5F, 1.5F, -2.5F, 7.4F, 0});
+  const auto y = test::run_reference(DynamicQuantize({false, true}), {x});
+  EXPECT_THAT(y[0].values<std::uint8_t>(), testing::ElementsAre(0, 255, 100, 102, 98, 107, 100));
+  EXPECT_EQ(y[1].values<float>()[0], 1);
+  EXPECT_EQ(y[2].values<std::uint8_t>()[0], 100);
+}
+
+TEST(DynamicQuantize, WithAZeroPointEveryKernelGivesTheReferencesBits) {
+  Random random;
+  for (int i = 0; i < 24 && !HasFailure(); ++i) {
+    const Shape shape{random.integer(1, 4), random.integer(1, i % 4 == 0 ? 400 : 40), random.integer(1, 12)};
+    const double low = random.real(-3, 1);
+    Tensor x = random.tensor(shape, low, low + random.real(0.1, 4))->clone();
+    const float special[] = {0.0F, NAN, -NAN, INFINITY, -INFINITY, 1e-42F, -0.0F};
+    if (random.coin())
+      x.values<float>()[static_cast<std::size_t>(random.integer(0, shape.elements() - 1))] =
+          special[random.integer(0, 6)];
+    const Operand operand{std::make_shared<const Tensor>(std::move(x))};
+    expect_conformance(DynamicQuantize({false, true}), {{operand}, {"vector", "reference"}});
+  }
+  expect_conformance(DynamicQuantize({false, true}),
+                     {{{random.tensor(Shape{5, 70'000})}}, {"vector", "reference"}});
+  expect_conformance(DynamicQuantize({false, true}),
+                     {{floats(Shape{40}, std::vector<float>(40))}, {"vector", "reference"}});
+}
+
 struct DynamicCase {
   DynamicQConvAttributes attributes;
   Shape x;
@@ -125,6 +167,34 @@ TEST(DynamicQConv, EveryKernelGivesTheReferencesBits) {
   for (int i = 0; i < 40 && !HasFailure(); ++i) {
     const DynamicCase c = random_dynamic_case(random);
     expect_conformance(DynamicQConv(c.attributes), conformance_of(c, random));
+  }
+}
+
+// Zero points of weights for which they take one part, two, and with 255 three; integers of both types.
+TEST(DynamicQConv, WithZeroPointsEveryKernelGivesTheReferencesBits) {
+  Random random;
+  for (int i = 0; i < 60 && !HasFailure(); ++i) {
+    DynamicCase c = random_dynamic_case(random);
+    c.scales = 1;
+    const DType x = random.coin() ? DType::u8 : DType::i8;
+    const DType w = random.coin() ? DType::u8 : DType::i8;
+    const auto low_of = [](DType type) { return type == DType::u8 ? 0.0 : -128.0; };
+    const int kind = i % 4;  // none, in the middle, anywhere for all, anywhere for each
+    const auto zero_point = [&] {
+      const int any = static_cast<int>(random.integer(0, 255));
+      return (kind == 1 ? 126 + any % 5 : any) + static_cast<int>(low_of(w));
+    };
+    if (kind > 0) {
+      const std::int64_t count = kind == 3 ? c.w[0] : 1;
+      for (std::int64_t o = 0; o < count; ++o) c.attributes.weight_zero_points.push_back(zero_point());
+    }
+    Conformance conformance = conformance_of(c, random);
+    conformance.inputs[0] = {random.tensor(c.x, low_of(x), low_of(x) + 255.999, x)};
+    conformance.inputs[1] = {random.tensor(c.w, low_of(w), low_of(w) + 255.999, w), true};
+    if (random.coin()) conformance.inputs[4] = {random.tensor(Shape{}, 0.001, 0.1)};
+    conformance.inputs.push_back({random.tensor(Shape{}, low_of(x), low_of(x) + 255.999, x)});
+    if (random.coin()) conformance.inputs.push_back({random.tensor(Shape{c.w[0]}, -5000, 5000, DType::i32)});
+    expect_conformance(DynamicQConv(c.attributes), conformance);
   }
 }
 
