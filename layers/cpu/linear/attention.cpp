@@ -12,6 +12,7 @@
 #include "layers/cpu/vector/fold.h"
 #include "layers/cpu/vector/reductions.h"
 #include "layers/cpu/vector/row_kernels.h"
+#include "layers/cpu/vector/transpose.h"
 #include "layers/cpu/work_sharing.h"
 #include "layers/ops/binary.h"
 #include "layers/ops/matmul.h"
@@ -27,6 +28,10 @@ constexpr std::int64_t kScoreFloats = 1 << 17;
 constexpr std::int64_t kMinQueries = 8;
 // Columns that one task packs.
 constexpr std::int64_t kPackedKeys = 192;
+// Queries that are multiplied with keys and values as they lie: packing these takes longer.
+constexpr std::int64_t kFewQueries = 32;
+// Keys that are multiplied with few queries at a time.
+constexpr std::int64_t kKeyRows = 64;
 
 // x minus the largest element.
 template <typename V>
@@ -34,6 +39,10 @@ PIPIT_INLINE inline void below_largest(float* x, std::int64_t count, float& high
   highest = fold<LargerOf, V>(x, count);
   PIPIT_INDEPENDENT
   for (std::int64_t i = 0; i < count; ++i) x[i] -= highest;
+}
+PIPIT_INLINE inline void add_all(const float* x, float* y, std::int64_t count) {
+  PIPIT_INDEPENDENT
+  for (std::int64_t i = 0; i < count; ++i) y[i] += x[i];
 }
 PIPIT_INLINE inline void scale_all(float* x, std::int64_t count, float factor) {
   for (std::int64_t i = 0; i < count; ++i) x[i] *= factor;
@@ -54,8 +63,14 @@ class Attention final : public Kernel {
     tiles_ = ceil_div(queries_, tile_);
     key_blocks_ = GemmBlocking(size_, keys_, kPackedKeys);
     value_blocks_ = GemmBlocking(keys_, results_, kPackedKeys);
-    key_floats_ = key_blocks_.packed_floats();
-    packed_floats_ = key_floats_ + value_blocks_.packed_floats();
+    const bool few = queries_ <= kFewQueries && queries_ == tile_;
+    keys_in_rows_ = few && lies_in_rows(chain_.key);
+    key_rows_ = few && !keys_in_rows_;
+    keys_in_rows_ = keys_in_rows_ && keys_ % kGemmPadding == 0;
+    values_in_rows_ = few && lies_in_rows(chain_.value) && results_ % kGemmPadding == 0;
+    key_floats_ = packed_key_blocks() == 0 ? 0 : key_blocks_.packed_floats();
+    packed_floats_ = key_floats_ + (packed_value_blocks() == 0 ? 0 : value_blocks_.packed_floats());
+    query_step_ = round_up(tile_, kGemmPadding);
     score_step_ = round_up(keys_, kGemmPadding) + kGemmPadding;
     if (chain_.bias && chain_.bias->constant != nullptr) {
       const std::span<const float> values = chain_.bias->constant->values<float>();
@@ -70,7 +85,7 @@ class Attention final : public Kernel {
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     auto* packed = reinterpret_cast<float*>(context.scratch);
-    const std::int64_t blocks = key_blocks_.n_blocks() + value_blocks_.n_blocks();
+    const std::int64_t blocks = packed_key_blocks() + packed_value_blocks();
     context.pool.parallel_for(matrices_ * blocks, [&](std::int64_t task, int) {
       pack(inputs, task / blocks, task % blocks,
            packed + static_cast<std::size_t>(task / blocks) * packed_floats_);
@@ -95,12 +110,28 @@ class Attention final : public Kernel {
         static_cast<std::int64_t>(static_cast<std::size_t>(matrices_) * packed_floats_ * sizeof(float)),
         static_cast<std::int64_t>(HostBuffer::kAlignment));
   }
+  // Rows of the matrix that products read, [size, keys] and [keys, size of results].
+  static bool lies_in_rows(const AttentionOperand& x) {
+    return x.strides[static_cast<std::size_t>(x.shape.rank()) - 1] == 1;
+  }
+  std::int64_t packed_key_blocks() const { return key_rows_ || keys_in_rows_ ? 0 : key_blocks_.n_blocks(); }
+  std::int64_t packed_value_blocks() const { return values_in_rows_ ? 0 : value_blocks_.n_blocks(); }
+
   std::size_t workspace_floats() const {
-    return std::max(key_blocks_.workspace_floats(tile_), value_blocks_.workspace_floats(tile_));
+    std::int64_t unpacked = keys_in_rows_ ? tile_ * size_ : 0;
+    if (key_rows_) unpacked = kKeyRows * size_;
+    if (values_in_rows_) unpacked = std::max(unpacked, tile_ * keys_);
+    return std::max({key_blocks_.workspace_floats(tile_), value_blocks_.workspace_floats(tile_),
+                     static_cast<std::size_t>(round_up(unpacked, kGemmPadding))});
+  }
+  // Queries packed, and their products with the keys before they are turned.
+  std::size_t turned_floats() const {
+    return key_rows_ ? static_cast<std::size_t>((size_ + keys_) * query_step_) : 0;
   }
   std::size_t worker_bytes() const {
-    return worker_stride((workspace_floats() + static_cast<std::size_t>(tile_ * score_step_)) *
-                         sizeof(float));
+    return worker_stride(
+        (workspace_floats() + turned_floats() + static_cast<std::size_t>(tile_ * score_step_)) *
+        sizeof(float));
   }
 
   // Where matrix `index` begins; dimensions are those of the query.
@@ -122,9 +153,9 @@ class Attention final : public Kernel {
 
   void pack(std::span<const ConstTensorView> inputs, std::int64_t matrix, std::int64_t block,
             float* packed) const {
-    if (block < key_blocks_.n_blocks())
+    if (block < packed_key_blocks())
       return pack_block_column(key_blocks_, view(inputs, chain_.key, matrix), block, packed);
-    pack_block_column(value_blocks_, view(inputs, chain_.value, matrix), block - key_blocks_.n_blocks(),
+    pack_block_column(value_blocks_, view(inputs, chain_.value, matrix), block - packed_key_blocks(),
                       packed + key_floats_);
   }
 
@@ -155,20 +186,12 @@ class Attention final : public Kernel {
   void attend(const Rows& rows, std::span<const ConstTensorView> inputs, float* y, const float* packed,
               float* memory) const {
     float* workspace = memory;
-    float* scores = memory + workspace_floats();
-    for (std::int64_t r = 0; r < rows.count; ++r) {
-      float* row = scores + r * score_step_;
-      std::fill_n(row, keys_, 0.0F);
-      if (!chain_.bias) continue;
-      const BiasRow bias = bias_row(inputs, rows.matrix, rows.first + r);
-      for (std::int64_t k = 0; k < keys_ && bias.step != 1; ++k) row[k] = bias.data[k * bias.step];
-      if (bias.step == 1) std::copy_n(bias.data, keys_, row);
+    float* scores = memory + workspace_floats() + turned_floats();
+    if (key_rows_) {
+      multiply_key_rows(rows, inputs, scores, memory);
+    } else {
+      multiply_keys(rows, inputs, packed, scores, workspace);
     }
-    const MatrixView query = view(inputs, chain_.query, rows.matrix).from(rows.first, 0);
-    const float alpha = chain_.query.scale * chain_.key.scale;
-    for (std::int64_t n = 0; n < key_blocks_.n_blocks(); ++n)
-      multiply_block_column(key_blocks_, packed, n, rows.count, alpha, query,
-                            scores + n * key_blocks_.n_block, score_step_, workspace);
     float factors[kMaxQueries];
     for (std::int64_t r = 0; r < rows.count; ++r) {
       float highest = 0;
@@ -187,10 +210,66 @@ class Attention final : public Kernel {
     const std::int64_t step = chain_.result_strides[rank - 2];
     y += offset_of(rows.matrix, chain_.result_strides) + rows.first * step;
     for (std::int64_t r = 0; r < rows.count; ++r) std::fill_n(y + r * step, results_, 0.0F);
-    for (std::int64_t n = 0; n < value_blocks_.n_blocks(); ++n)
+    if (values_in_rows_) {
+      const MatrixView value = view(inputs, chain_.value, rows.matrix);
+      gemm_isa().accumulate_unpacked(rows.count, results_, keys_, 1, {scores, score_step_, false}, value.data,
+                                     value.stride, y, step, workspace);
+    }
+    for (std::int64_t n = 0; n < packed_value_blocks(); ++n)
       multiply_block_column(value_blocks_, packed + key_floats_, n, rows.count, 1,
                             {scores, score_step_, false}, y + n * value_blocks_.n_block, step, workspace);
     for (std::int64_t r = 0; r < rows.count; ++r) simd<scale_all>(y + r * step, results_, factors[r]);
+  }
+
+  void multiply_keys(const Rows& rows, std::span<const ConstTensorView> inputs, const float* packed,
+                     float* scores, float* workspace) const {
+    for (std::int64_t r = 0; r < rows.count; ++r) {
+      float* row = scores + r * score_step_;
+      std::fill_n(row, keys_, 0.0F);
+      if (!chain_.bias) continue;
+      const BiasRow bias = bias_row(inputs, rows.matrix, rows.first + r);
+      for (std::int64_t k = 0; k < keys_ && bias.step != 1; ++k) row[k] = bias.data[k * bias.step];
+      if (bias.step == 1) std::copy_n(bias.data, keys_, row);
+    }
+    const MatrixView query = view(inputs, chain_.query, rows.matrix).from(rows.first, 0);
+    const float alpha = chain_.query.scale * chain_.key.scale;
+    if (keys_in_rows_) {
+      const MatrixView key = view(inputs, chain_.key, rows.matrix);
+      gemm_isa().accumulate_unpacked(rows.count, keys_, size_, alpha, query, key.data, key.stride, scores,
+                                     score_step_, workspace);
+      return;
+    }
+    for (std::int64_t n = 0; n < key_blocks_.n_blocks(); ++n)
+      multiply_block_column(key_blocks_, packed, n, rows.count, alpha, query,
+                            scores + n * key_blocks_.n_block, score_step_, workspace);
+  }
+
+  // Rows of keys times the packed queries, turned into rows of scores.
+  void multiply_key_rows(const Rows& rows, std::span<const ConstTensorView> inputs, float* scores,
+                         float* memory) const {
+    float* const packed = memory + workspace_floats();
+    float* const turned = packed + size_ * query_step_;
+    const MatrixView query = view(inputs, chain_.query, rows.matrix).from(rows.first, 0);
+    const MatrixView key = view(inputs, chain_.key, rows.matrix);
+    gemm_isa().pack({query.data, query.stride, !query.transposed}, size_, rows.count, packed);
+    std::fill_n(turned, keys_ * query_step_, 0.0F);
+    const float alpha = chain_.query.scale * chain_.key.scale;
+    constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
+    for (std::int64_t k = 0; k < keys_; k += kKeyRows) {
+      const std::int64_t count = std::min(kKeyRows, keys_ - k);
+      float* const products = turned + k * query_step_;
+      gemm_isa().accumulate(count, rows.count, size_, alpha, {key.data + k * key.stride, key.stride, false},
+                            packed, products, query_step_, memory);
+      transpose_of(sizeof(float))({reinterpret_cast<std::byte*>(scores + k),
+                                   reinterpret_cast<const std::byte*>(products), score_step_ * kFloat,
+                                   query_step_ * kFloat, rows.count, count});
+    }
+    for (std::int64_t r = 0; r < rows.count && chain_.bias; ++r) {
+      float* const row = scores + r * score_step_;
+      const BiasRow bias = bias_row(inputs, rows.matrix, rows.first + r);
+      for (std::int64_t k = 0; k < keys_ && bias.step != 1; ++k) row[k] += bias.data[k * bias.step];
+      if (bias.step == 1) simd<add_all>(bias.data, row, keys_);
+    }
   }
 
   bool is_without_keys(std::span<const ConstTensorView> inputs, std::int64_t matrix,
@@ -210,6 +289,10 @@ class Attention final : public Kernel {
   GemmBlocking key_blocks_, value_blocks_;
   std::size_t key_floats_ = 0, packed_floats_ = 0;  // of one matrix
   std::int64_t score_step_ = 0;
+  bool key_rows_ = false;        // few queries: products of rows of keys with them
+  bool keys_in_rows_ = false;    // or with the keys as they lie
+  bool values_in_rows_ = false;  // values as they lie
+  std::int64_t query_step_ = 0;
 };
 
 bool takes_attention(const NodeSpec& first, std::span<const ChainLink> links) {

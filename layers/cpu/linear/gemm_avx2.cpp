@@ -33,7 +33,7 @@ struct Floats {
 
 }  // namespace
 
-const GemmIsa gemm_avx2 = {"avx2", pack<Floats>, accumulate<Floats>};
+const GemmIsa gemm_avx2 = {"avx2", pack<Floats>, accumulate<Floats>, accumulate_unpacked<Floats>};
 
 }  // namespace pipit::internal
 

@@ -34,7 +34,7 @@ struct Floats {
 
 }  // namespace
 
-const GemmIsa gemm_avx512 = {"avx512", pack<Floats>, accumulate<Floats>};
+const GemmIsa gemm_avx512 = {"avx512", pack<Floats>, accumulate<Floats>, accumulate_unpacked<Floats>};
 
 }  // namespace pipit::internal
 

@@ -27,6 +27,6 @@ struct Floats {
 
 }  // namespace
 
-const GemmIsa gemm_baseline = {"baseline", pack<Floats>, accumulate<Floats>};
+const GemmIsa gemm_baseline = {"baseline", pack<Floats>, accumulate<Floats>, accumulate_unpacked<Floats>};
 
 }  // namespace pipit::internal

@@ -154,9 +154,11 @@ constexpr MultiplyTile tile_of(int rows, int vectors, std::integer_sequence<int,
 // Rows of A that are turned, or lie so that they compete for the same lines of a cache, are copied.
 constexpr std::int64_t kCollidingFloats = 512;
 
+// `b_stride`: of B as it lies; 0: B is packed.
 template <typename T>
-void accumulate(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const MatrixView& a,
-                const float* packed_b, float* c, std::int64_t c_stride, float* workspace) {
+void accumulate_panels(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const MatrixView& a,
+                       const float* b, std::int64_t b_stride, float* c, std::int64_t c_stride,
+                       float* workspace) {
   GemmTile tile{.k = k, .a = a.data, .a_stride = a.stride, .c_stride = c_stride, .alpha = alpha};
   if (a.transposed) {
     turn(a.data, a.stride, m, k, workspace, k);
@@ -170,9 +172,10 @@ void accumulate(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, con
   }
   const float* const rows_of_a = tile.a;
   for (std::int64_t column = 0; column < n; column += kPanelColumns<T>) {
-    tile.panel = packed_b + column * k;
-    tile.stored = stored_columns<T>(n, column);
-    tile.columns = n - column < tile.stored ? n - column : tile.stored;
+    const std::int64_t panel_columns = stored_columns<T>(n, column);
+    tile.panel = b_stride == 0 ? b + column * k : b + column;
+    tile.stored = b_stride == 0 ? panel_columns : b_stride;
+    tile.columns = n - column < panel_columns ? n - column : panel_columns;
     const auto vectors = static_cast<int>((tile.columns + T::kLanes - 1) / T::kLanes);
     for (std::int64_t row = 0; row < m;) {
       const std::int64_t tiles = (m - row + T::kRows - 1) / T::kRows;
@@ -183,4 +186,17 @@ void accumulate(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, con
       row += rows;
     }
   }
+}
+
+template <typename T>
+void accumulate(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const MatrixView& a,
+                const float* packed_b, float* c, std::int64_t c_stride, float* workspace) {
+  accumulate_panels<T>(m, n, k, alpha, a, packed_b, 0, c, c_stride, workspace);
+}
+
+template <typename T>
+void accumulate_unpacked(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const MatrixView& a,
+                         const float* b, std::int64_t b_stride, float* c, std::int64_t c_stride,
+                         float* workspace) {
+  accumulate_panels<T>(m, n, k, alpha, a, b, b_stride, c, c_stride, workspace);
 }
