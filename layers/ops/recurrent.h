@@ -34,11 +34,11 @@ constexpr std::size_t recurrent_activations(RecurrentKind kind) {
 /// What runs over the positions of ONNX RNN, GRU and LSTM; what they compute of x alone comes in. With T positions, B
 /// samples, D directions, G gates and H hidden units, inputs: x W^T and all biases but that below [T, B, D G H]; R
 /// [D, G H, H], of the same type, or with rounds_state in i8 or u8, less zero points and times scales; optional: the
-/// bias of the recurrent product of gate h [D, H], of gru with linear_before_reset; lengths of the sequences [B] (i32 or
-/// i64; outside [0, T] throws at run time); the first hidden state [D, B, H]; of lstm the first cell state [D, B, H] and
-/// peepholes i, o, f [D, 3 H]; of R in 8 bits scales [D, G H] (f32) and zero points [D, G H] (of its type). Outputs: the
-/// hidden states [T, D, B, H], 0 after the end of a sequence; the last one [D, B, H]; of lstm the last cell state
-/// [D, B, H].
+/// bias of the recurrent product of gate h [D, H], of gru with linear_before_reset; lengths of the sequences [B] (i32
+/// or i64; outside [0, T] throws at run time); the first hidden state [D, B, H]; of lstm the first cell state [D, B, H]
+/// and peepholes i, o, f [D, 3 H]; of R in 8 bits scales [D, G H] (f32) and zero points [D, G H] (of its type).
+/// Outputs: the hidden states [T, D, B, H], 0 after the end of a sequence; the last one [D, B, H]; of lstm the last
+/// cell state [D, B, H].
 class Recurrent final : public LayerOf<Recurrent, RecurrentAttributes> {
  public:
   static constexpr std::string_view kType = "Recurrent";

@@ -36,8 +36,8 @@ struct GemmIsa {
   /// m * k floats, 64-byte aligned.
   void (*accumulate)(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const MatrixView& a,
                      const float* packed_b, float* c, std::int64_t c_stride, float* workspace);
-  /// The same with B as it lies, `b_stride` floats from row to row, for a multiple of kGemmPadding columns: for few rows
-  /// of A, which packing would take longer than.
+  /// The same with B as it lies, `b_stride` floats from row to row, for a multiple of kGemmPadding columns: for few
+  /// rows of A, which packing would take longer than.
   void (*accumulate_unpacked)(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
                               const MatrixView& a, const float* b, std::int64_t b_stride, float* c,
                               std::int64_t c_stride, float* workspace);
