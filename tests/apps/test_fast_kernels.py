@@ -355,6 +355,16 @@ class FastKernels(CommandTest):
                 self.assertEqual([layer["type"] for layer in layers].count("QConv"), 5)
                 self.assertFalse([layer for layer in layers if layer["type"] in ("Conv", "MatMul", "Gemm")])
 
+    def test_heads_that_share_keys_are_one_attention(self):
+        numbers = [onnx_model.tensor(str(i), INT64, [1], struct.pack("<q", i)) for i in range(3)]
+        nodes = [node("Slice", ["x", "0", "2", "1"], "k"), node("Relu", ["k"], "v"),
+                 node("Attention", ["x", "k", "v"], "y")]
+        model = onnx_model.model([1, 8, 16, 32], nodes, numbers)
+        opset = [onnx_model.field(8, onnx_model.field(2, version)) for version in (17, 23)]
+        layers = self.json("inspect", self.write("shared.onnx", model.replace(*opset)))["layers"]
+        self.assertEqual([layer["kernel"] for layer in layers].count("attention"), 1)
+        self.assertFalse([layer for layer in layers if layer["type"] in ("Softmax", "MatMul")])
+
     def test_profile_says_what_reference_kernels_cost(self):
         network = Network()
         # Nothing but the reference takes functions of f64.

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "layers/common/dispatch.h"
+#include "layers/ops/reshaping.h"
 #include "layers/ops/softmax.h"
 
 namespace pipit::internal::onnx {
@@ -41,6 +42,25 @@ void check_parts(const Steps& steps, const AttentionParts& parts) {
   if (!fits) fail("query {}, key {} and value {} do not fit", q.str(), k.str(), v.str());
 }
 
+// Heads that share a key are rows of one product, `group` of them. A bias [samples or 1, heads or 1, queries or 1, keys]
+// (or fewer dimensions) for such rows.
+ValueId bias_of_groups(Steps& steps, ValueId bias, const Shape& scores, std::int64_t key_heads) {
+  const std::int64_t heads = scores[1], queries = scores[2], group = heads / key_heads;
+  const Shape given = steps.shape(bias);
+  std::vector<std::int64_t> dims(static_cast<std::size_t>(4 - given.rank()), 1);
+  for (const std::int64_t extent : given.dims()) dims.push_back(extent);
+  for (int d = 0; d < 4; ++d) {
+    if (dims[static_cast<std::size_t>(d)] != 1 && dims[static_cast<std::size_t>(d)] != scores[d])
+      fail("mask {} for scores {}", given.str(), scores.str());
+  }
+  if (dims[1] == 1 && dims[2] == 1) return steps.reshape(bias, Shape(dims));
+  const Shape apart{dims[0], dims[1] == 1 ? 1 : key_heads, dims[1] == 1 ? 1 : group, dims[2], dims[3]};
+  const Shape whole{apart[0], apart[1], group, queries, dims[3]};
+  ValueId spread = steps.reshape(bias, apart);
+  if (!(apart == whole)) spread = steps.add<Expand>({spread}, ExpandAttributes{whole});
+  return steps.reshape(spread, Shape{apart[0], apart[1], group * queries, dims[3]});
+}
+
 }  // namespace
 
 AttentionResults attend(Steps& steps, const AttentionParts& parts) {
@@ -49,33 +69,38 @@ AttentionResults attend(Steps& steps, const AttentionParts& parts) {
   const Shape k = steps.shape(parts.key);
   const DType type = steps.dtype(parts.query);
   const double scale = parts.scale.value_or(1 / std::sqrt(static_cast<double>(q[3])));
-  ValueId query = steps.binary(BinaryKind::mul, parts.query, steps.number(type, scale));
-  // Heads that share a key are rows of one product.
-  query = steps.reshape(query, Shape{q[0], k[1], q[1] / k[1] * q[2], q[3]});
-  AttentionResults results{};
+  // Heads that share a key are rows of one product, and of all that follows.
   const Shape scores{q[0], q[1], q[2], k[2]};
-  results.scores = steps.reshape(steps.matmul(query, steps.transpose(parts.key, {0, 1, 3, 2})), scores);
+  const Shape rows{q[0], k[1], q[1] / k[1] * q[2], k[2]};
+  const ValueId joined = steps.reshape(parts.query, Shape{rows[0], rows[1], rows[2], q[3]});
+  const ValueId query = steps.binary(BinaryKind::mul, joined, steps.number(type, scale));
+  const bool shares = k[1] != q[1];
+  const ValueId bias_of_rows =
+      shares && parts.bias != kNoValue ? bias_of_groups(steps, parts.bias, scores, k[1]) : parts.bias;
+  AttentionResults results{};
+  results.scores = steps.matmul(query, steps.transpose(parts.key, {0, 1, 3, 2}));
   results.capped = results.scores;
   if (parts.softcap != 0) {
     const ValueId cap = steps.number(type, parts.softcap);
     const ValueId inside = steps.unary(steps.binary(BinaryKind::div, results.scores, cap), {UnaryKind::tanh});
     results.capped = steps.binary(BinaryKind::mul, inside, cap);
   }
-  results.biased = add_bias(steps, results.capped, parts.bias);
-  if (!(steps.shape(results.biased) == scores))
+  results.biased = add_bias(steps, results.capped, bias_of_rows);
+  if (!(steps.shape(results.biased) == rows))
     fail("mask {} for scores {}", steps.shape(parts.bias).str(), scores.str());
   results.probabilities = steps.add<Softmax>({results.biased}, SoftmaxAttributes{.axis = 3});
   if (parts.bias != kNoValue) {
     const Value& bias = steps.node().value(parts.bias);
     if (!bias.is_constant() || !leaves_every_query(steps.node(), *bias.constant)) {
-      const ValueId most = steps.reduce(ReduceKind::max, parts.bias, {-1});
+      const ValueId most = steps.reduce(ReduceKind::max, bias_of_rows, {-1});
       const ValueId none = steps.binary(BinaryKind::equal, most, steps.number(type, kMinusInfinity));
       results.probabilities = steps.where(none, steps.number(type, 0), results.probabilities);
     }
   }
-  const ValueId rows = steps.reshape(results.probabilities, Shape{q[0], k[1], q[1] / k[1] * q[2], k[2]});
-  results.output =
-      steps.reshape(steps.matmul(rows, parts.value), Shape{q[0], q[1], q[2], steps.shape(parts.value)[3]});
+  results.output = steps.reshape(steps.matmul(results.probabilities, parts.value),
+                                 Shape{q[0], q[1], q[2], steps.shape(parts.value)[3]});
+  for (ValueId* shown : {&results.scores, &results.capped, &results.biased, &results.probabilities})
+    *shown = steps.reshape(*shown, scores);
   return results;
 }
 
