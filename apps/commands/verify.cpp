@@ -55,7 +55,8 @@ struct Found {
   std::string problem;
 };
 
-// The folders in `folder`; `problem` says why they are not all. Links to folders count, but are not entered.
+// The subfolders of `folder`; `problem` is set if the list is not complete. Links to folders are listed, but not
+// followed.
 std::vector<fs::directory_entry> folders_in(const fs::path& folder, std::string& problem) {
   std::vector<fs::directory_entry> found;
   std::error_code error;
@@ -186,7 +187,7 @@ std::string compare(const ConstTensorView& output, const NamedTensor& stored, co
   return "has an unknown type";
 }
 
-// The inputs; where they cannot be read, an unsupported model (sequences, optionals) is the better reason.
+// Reads the inputs. If that fails and the model itself is unsupported (sequences, optionals), reports the latter.
 std::vector<NamedTensor> read_inputs(const fs::path& directory, const fs::path& data) {
   try {
     return read_tensors(data, "input");
@@ -196,8 +197,9 @@ std::vector<NamedTensor> read_inputs(const fs::path& directory, const fs::path& 
   }
 }
 
-// A test's model, planned. Where it is refused for what is computed at run time (weights, of some kernels on a GPU;
-// what decides branches), weights and the like are constants with the test's values, whose names go to `frozen`.
+// Plans a test's model. Some models are refused because inputs hold values that must be known in advance (weights of
+// some GPU kernels, conditions of branches). Then these inputs become constants with the test's values, and `frozen`
+// gets their names.
 Runner make_runner(const fs::path& file, OnnxOptions onnx, const VerifyOptions& options,
                    std::vector<std::string>& frozen) {
   try {
@@ -234,7 +236,7 @@ std::string run_data_set(const fs::path& directory, const fs::path& data, const 
   for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
     const Value& value = graph.value(graph.inputs()[i]);
     const Tensor* tensor = find(value.name);
-    // Old tests leave the tensors without names; they are in the order of the inputs.
+    // Tensors of old tests have no names: they are in the order of the inputs.
     if (tensor == nullptr && i < inputs.size() && inputs[i].name.empty()) tensor = &inputs[i].tensor;
     if (tensor == nullptr) fail("{}: no input_*.pb is named '{}'", data.string(), value.name);
     views.push_back(tensor->view());
@@ -294,7 +296,7 @@ std::string one_line(std::string text) {
 }
 
 int verify(const VerifyOptions& options) {
-  // What is wrong for every test is no failure of one.
+  // An error that would hit every test (in the options, say) ends the command instead of failing one test.
   options.common.check_precision();
   require_device(options.common.device);
   const std::vector<Found> tests = find_tests(options.directories);

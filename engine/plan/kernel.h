@@ -92,14 +92,14 @@ struct RunContext {
   /// cache: only the wait makes sure that the first one holds nothing older.
   std::uint32_t settled = 0;
 
-  /// On a GPU: what its launches report to, which cannot throw (Kernel::fault_text). Memory of the host that they
-  /// write, nothing found before the run. Null: nothing is reported.
+  /// On a GPU: where launches, which cannot throw, report a Fault (its text: Kernel::fault_text). Host memory that the
+  /// GPU writes; `found` is 0 before the run. Null: nothing is reported.
   struct Fault* fault = nullptr;
 
   bool is_settled(std::size_t input) const { return input < 32 && (settled >> input & 1U) != 0; }
 };
 
-/// That an operand holds a value for which the layer has no result, and one such value: an index out of range, say.
+/// Whether an operand holds a value for which the layer has no result (an index out of range, say), and one such value.
 struct Fault {
   std::int64_t found = 0;
   std::int64_t value = 0;

@@ -26,10 +26,11 @@ std::span<const Candidate* const> ChainCandidates::of(std::string_view layer_typ
 
 namespace {
 
-// What may follow the first node; more would only make a candidate that takes less refuse more often.
+// Nodes that may follow the first one. The longest runs are tried first, and a candidate for short chains refuses every
+// longer one.
 constexpr std::size_t kMaxLinks = 64;
 
-// How often values are read by nodes of a chain that grows.
+// Follows a growing chain: which outputs of its nodes are still read by nodes outside of it.
 class Inside {
  public:
   explicit Inside(const std::vector<int>& uses) : uses_(uses) {}
@@ -43,7 +44,8 @@ class Inside {
     outputs_.push_back({output, 0});
     if (uses_[index(output)] > 0) ++open_;
   }
-  // Whether nothing else reads another output than the last one: neither a view of it, nor the caller of the graph.
+  // Whether the chain may end here: outputs before the last one are read only inside the chain, not by other nodes, not
+  // through a view, and not by the caller of the graph.
   bool closed() const { return open_ == (uses_[index(outputs_.back().value)] > 0 ? 1 : 0); }
 
  private:
@@ -53,10 +55,11 @@ class Inside {
   };
   const std::vector<int>& uses_;  // of the whole graph, per value
   std::vector<Output> outputs_;
-  int open_ = 0;  // of them are read by others, the last one's readers being others
+  int open_ = 0;  // outputs with readers that are not in the chain (yet)
 };
 
-// The times of nodes one by one, with what their kernels fuse: a fused node has the time that it adds to the kernel.
+// Estimated times of nodes without chains. The time of a node that is fused into another's kernel is the time that it
+// adds to that kernel.
 class NodeCosts {
  public:
   NodeCosts(const PlanSubject& subject, const Registry& registry, const Followers& followers,
@@ -73,12 +76,12 @@ class NodeCosts {
   }
 
   struct Cost {
-    double own = 0;    // where it is computed as it would be without chains
-    double alone = 0;  // by a kernel of its own
-    int with = -1;     // the draft whose kernel computes it, too
+    double own = 0;    // as the plan computes it without chains
+    double alone = 0;  // in a kernel of its own
+    int with = -1;     // the draft into whose kernel it is fused
   };
   const Cost& of(std::size_t d) {
-    // What it may be fused with comes before it.
+    // A follower's time comes from the draft that fuses it, which is before it: estimate that one first.
     if (!known_[d] && followers_.is_follower(drafts_[d].node)) {
       for (std::size_t before = d; before-- > 0 && !known_[d];) {
         if (followers_.after(drafts_[before].node) == drafts_[d].node) of(before);
@@ -89,7 +92,7 @@ class NodeCosts {
   }
 
  private:
-  // The draft's, and those of what its kernel fuses.
+  // Estimates a draft and all nodes that its kernel fuses.
   void estimate(std::size_t d) {
     const StepDraft& draft = drafts_[d];
     DescribedNode described(subject_, node_at(draft.node), draft.step.on_host);
@@ -159,7 +162,7 @@ class Chainer {
       if (cut[first] != nullptr) join(first, *cut[first]);
       StepDraft draft = std::move(drafts_[first]);
       draft.step.index = static_cast<int>(kept.size());
-      // What no chain took needs its constants no longer.
+      // This node is in no chain, and its kernel has packed its constants: they can be freed.
       if (draft.step.kernel) subject_.constants.drop_packed(node_at(first), *draft.step.kernel);
       kept.push_back(std::move(draft));
       first += cut[first] != nullptr ? cut[first]->links + 1 : 1;
@@ -171,13 +174,13 @@ class Chainer {
   struct Chain {
     const Candidate* candidate;
     std::size_t links;
-    bool wanted;  // made whatever it takes
+    bool wanted;  // made whatever its estimate: the user prefers it, or there is no estimate
     double time;
-    double apart = 0;  // what its nodes take one by one
-    double left = 0;   // what nodes after it take longer, which nothing fuses any more
+    double apart = 0;  // the time of its nodes one by one
+    double left = 0;  // time added to later nodes that were fused into nodes of the chain, and then run alone
   };
 
-  // What candidates take from the node on.
+  // Collects all chains that begin with this node.
   void find_chains(std::size_t first) {
     for (const Candidate* candidate : chains_.of(node_at(first).layer->type())) {
       if (!may_hold(*candidate, first, first) || !candidate->fusions.chain(spec_of(first), {})) continue;
@@ -206,7 +209,9 @@ class Chainer {
     }
   }
 
-  // Per draft the chain that begins with it, or null, on the way that takes least. Nodes of no chain count nothing.
+  // The division of the drafts into chains and single nodes with the least total time, found from the end: for each
+  // draft the chain that begins with it, or null. A node that is in no chain at all adds the same to every division, so
+  // it counts as 0.
   std::vector<const Chain*> cheapest_cut() {
     struct Rest {
       double time = 0;
@@ -230,7 +235,7 @@ class Chainer {
         Rest with = rest[first + chain.links + 1];
         if (!chain.wanted) with.time += chain.time + chain.left;
         ++with.steps;
-        // Of equals the first one that was found, the longest.
+        // Among equals the first one found, which is the longest.
         if (cut[first] == nullptr ? best < with : !(with < best)) continue;
         best = with;
         cut[first] = &chain;
@@ -239,7 +244,7 @@ class Chainer {
     return cut;
   }
 
-  // Of each candidate what is taken, or what would save most.
+  // For `inspect --why`: for each candidate the chain that was chosen, or else the one that would save most.
   void report(std::size_t first, const Chain* taken) {
     std::vector<EstimatedChain>& chains = drafts_[first].step.chains;
     for (const Chain& chain : found_[first]) {
@@ -255,7 +260,7 @@ class Chainer {
     }
   }
 
-  // All that may be linked to the first, and per link whether a chain may end with it.
+  // The nodes that can be linked to the first one, and for each of them whether a chain may end there.
   struct Links {
     std::vector<ChainLink> all;
     std::vector<bool> closed;
@@ -281,13 +286,13 @@ class Chainer {
 
   bool is_follower(std::size_t d) const { return followers_.is_follower(drafts_[d].node); }
 
-  // By the options, for nodes like the first.
+  // The user's preference for the candidate, for nodes of the first one's type.
   std::size_t preference_of(const Candidate& candidate, std::size_t first) const {
     return preference(subject_.options, node_at(first).layer->type(), candidate.name);
   }
 
-  // Whether the node may be in a chain of the candidate's that begins with the first, as far as options and device say:
-  // a kernel that the user prefers for it goes before one that the user prefers less, or not.
+  // Whether options and device let the node be in a chain of this candidate that begins with `first`. A kernel that the
+  // user prefers for the node keeps it, unless the user prefers the candidate more.
   bool may_hold(const Candidate& candidate, std::size_t first, std::size_t d) const {
     const StepDraft& draft = drafts_[d];
     const bool others = draft.step.choice.by == ChosenBy::preference &&
@@ -307,7 +312,7 @@ class Chainer {
     step.choice = {step.choice.by == ChosenBy::preference ? ChosenBy::preference : ChosenBy::order, {}, {}};
     step.kernel_name = chain.candidate->name;
     step.is_chain = true;
-    // It refused the node alone.
+    // The candidate refused the node alone; it no longer counts as refused.
     std::erase_if(step.refused, [&](const RefusedCandidate& r) { return r.name == step.kernel_name; });
     std::vector<const Node*> nodes{&node_at(first)};
     for (std::size_t d = first + 1; d <= first + chain.links; ++d) {
@@ -318,7 +323,7 @@ class Chainer {
     step.fused = draft.chain;
   }
 
-  // Described once, for all chains that are tried.
+  // The description of a draft's node, made once and used for all chains that are tried.
   const NodeSpec& spec_of(std::size_t d) {
     if (!described_[d]) described_[d] = std::make_unique<const DescribedNode>(subject_, node_at(d), false);
     return described_[d]->spec;

@@ -14,11 +14,11 @@ struct RecurrentAttributes {
   RecurrentDirection direction = RecurrentDirection::forward;
   /// One after the other for each direction: rnn f; gru f (gates), g; lstm f (gates), g, h, as ONNX names them.
   std::vector<UnaryAttributes> activations;
-  double clip = 0;                   ///< what gates are computed of lies in [-clip, clip]; 0: anywhere
+  double clip = 0;  ///< operands of the gates' activations are clamped to [-clip, clip]; 0: not
   bool linear_before_reset = false;  ///< gru: the reset gate scales the product instead of its operand
   bool input_forget = false;         ///< lstm: the forget gate is 1 - the input gate
-  /// R is multiplied by the hidden state of each sample as ONNX DynamicQuantizeLinear and DequantizeLinear leave it:
-  /// rounded to 256 steps of its range. Not with gru.
+  /// Before the product with R, each sample's hidden state is rounded to 256 steps of its range, as by ONNX
+  /// DynamicQuantizeLinear and DequantizeLinear. Not with gru.
   bool rounds_state = false;
 };
 
@@ -31,14 +31,14 @@ constexpr std::size_t recurrent_activations(RecurrentKind kind) {
   return kind == RecurrentKind::rnn ? 1 : kind == RecurrentKind::gru ? 2 : 3;
 }
 
-/// What runs over the positions of ONNX RNN, GRU and LSTM; what they compute of x alone comes in. With T positions, B
-/// samples, D directions, G gates and H hidden units, inputs: x W^T and all biases but that below [T, B, D G H]; R
-/// [D, G H, H], of the same type, or with rounds_state in i8 or u8, less zero points and times scales; optional: the
-/// bias of the recurrent product of gate h [D, H], of gru with linear_before_reset; lengths of the sequences [B] (i32
-/// or i64; outside [0, T] throws at run time); the first hidden state [D, B, H]; of lstm the first cell state [D, B, H]
-/// and peepholes i, o, f [D, 3 H]; of R in 8 bits scales [D, G H] (f32) and zero points [D, G H] (of its type).
-/// Outputs: the hidden states [T, D, B, H], 0 after the end of a sequence; the last one [D, B, H]; of lstm the last
-/// cell state [D, B, H].
+/// The recurrent part of ONNX RNN, GRU and LSTM; the product x W^T is an input. T positions, B samples, D directions, G
+/// gates, H hidden units. Inputs: x W^T plus all biases except the hidden bias [T, B, D G H]; R [D, G H, H], of the same
+/// type, or with rounds_state in i8 or u8 (less zero points, times scales); optional: the hidden bias [D, H], of the
+/// recurrent product of gate h of gru with linear_before_reset; lengths of the sequences [B] (i32 or i64; outside [0, T]
+/// throws at run time); the first hidden state [D, B, H]; for lstm also the first cell state [D, B, H] and peepholes
+/// i, o, f [D, 3 H]; for R in 8 bits scales [D, G H] (f32) and zero points [D, G H] (of its type). Outputs: all hidden
+/// states [T, D, B, H], 0 after the end of a sequence; the last hidden state [D, B, H]; for lstm the last cell state
+/// [D, B, H].
 class Recurrent final : public LayerOf<Recurrent, RecurrentAttributes> {
  public:
   static constexpr std::string_view kType = "Recurrent";
@@ -66,7 +66,7 @@ class Recurrent final : public LayerOf<Recurrent, RecurrentAttributes> {
   void check_type_of_weights(std::span<const TensorDesc* const> inputs, const Shape& rows) const;
 };
 
-/// Extents, and where a step of one direction is.
+/// Extents, and the order of positions in each direction.
 struct RecurrentGeometry {
   std::int64_t positions, samples, directions, gates, hidden;
 
@@ -77,9 +77,9 @@ struct RecurrentGeometry {
   }
 };
 
-/// What `rounds_state` makes of `count` numbers, in f32: x / scale to the nearest whole number, even at a tie, times
-/// the scale. The scale is the 255th part of the range with 0, and the ends of the range are 0 and 255 steps from a
-/// whole number. As they are where the scale is no normal number.
+/// Rounds `count` numbers as `rounds_state` says, in f32: x / scale to the nearest integer (ties to even), times the
+/// scale. The scale is 1/255 of the range, which includes 0, and the ends of the range are 0 and 255 steps from an
+/// integer. If the scale is not a normal number, the numbers stay unchanged.
 void round_state(const float* state, float* rounded, std::int64_t count);
 
 /// The length of the sequence of a sample; throws Error where it is outside [0, positions].

@@ -1,18 +1,18 @@
-// How kernels report operands for which their layer has no result (Fault in engine/plan/kernel.h).
+// Kernels report here an operand value for which the layer has no result (Fault in engine/plan/kernel.h).
 #pragma once
 
 #include "engine/plan/kernel.h"
 
 namespace pipit::internal::cuda {
 
-/// One of the values that are wrong; which of several is left to chance.
+/// Records one wrong value. If several threads report, any of their values may be kept.
 __device__ inline void report(Fault* fault, std::int64_t value) {
   if (fault == nullptr) return;
   *const_cast<volatile std::int64_t*>(&fault->value) = value;
   *const_cast<volatile std::int64_t*>(&fault->found) = 1;
 }
 
-/// Positions as layers get them: i32 or i64, negative from the end.
+/// Indices of a layer: i32 or i64; negative ones count from the end.
 struct Indices {
   const void* data = nullptr;
   bool wide = false;  ///< i64
@@ -22,7 +22,7 @@ struct Indices {
   __device__ std::int64_t operator[](std::int64_t i) const {
     return wide ? static_cast<const std::int64_t*>(data)[i] : static_cast<const std::int32_t*>(data)[i];
   }
-  /// Index `i` as a position in [0, extent), or -1 with a report.
+  /// Index `i` as a position in [0, extent). Reports an index out of range and returns -1.
   __device__ int position(std::int64_t i, int extent, Fault* fault) const {
     const std::int64_t index = (*this)[i];
     if (index >= -static_cast<std::int64_t>(extent) && index < extent)

@@ -1,5 +1,5 @@
-// What kernels that are no matrix products know of their operands: element types that are known at run time, and loops
-// with collapsed dimensions.
+// Operands of kernels other than matrix products: elements of a type that is chosen at run time, and loops with
+// collapsed dimensions.
 #pragma once
 
 #include <cuda_fp16.h>

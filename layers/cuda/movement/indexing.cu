@@ -62,8 +62,8 @@ class GatherIndexedKernel final : public IndexedKernel {
   }
 };
 
-// Updates of one element count in their order, which threads do not keep. So the first and the last update of each
-// element are found before anything is written.
+// Several updates of one element apply in their order, but threads run in any order. So the first and the last update
+// of each element are found before anything is written.
 class ScatterIndexedKernel final : public IndexedKernel {
  public:
   explicit ScatterIndexedKernel(const NodeSpec& spec)

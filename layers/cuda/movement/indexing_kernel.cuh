@@ -7,7 +7,7 @@
 
 namespace pipit::internal::cuda {
 
-/// The elements of row-major data that indices name, as points: those of what is gathered, or of the updates.
+/// Maps points (elements of the gathered output, or of the updates) to elements of row-major data.
 struct NamedElements {
   unsigned points = 0;
   int count = 1;  ///< indices of a point
@@ -94,7 +94,7 @@ struct MovedElements {
   __device__ void clear(std::int64_t to) const { y[to] = T{}; }
 };
 
-/// The same where floats meet halves.
+/// The same, with conversion between floats and halves.
 struct ConvertedElements {
   Out y;
   In x;
@@ -113,8 +113,8 @@ __global__ void gather_indexed(NamedElements named, Indices indices, Elements el
   elements.move(i, from);
 }
 
-/// What is written over an element: the last point that names it, and for reductions also the first one and, counted
-/// from -1, how many. -1: none. Each has as many entries as there are elements.
+/// For each element, the points that write it: the last one; for reductions also the first one, and their number minus
+/// 1. -1: none. Each array has one entry for each element.
 struct Writers {
   int* last = nullptr;
   unsigned* first = nullptr;
@@ -167,8 +167,8 @@ __device__ W scattered(ScatterReduction reduction, W old, W update) {
   }
 }
 
-/// In the order of the updates, whatever the order of the threads. Of more than two that name one element those between
-/// the first and the last are searched.
+/// Applies updates in their order, whatever the order of the threads. If more than two write the same element, the
+/// points between the first and the last are searched for the others.
 template <typename W>
 __global__ void scatter_reduced(NamedElements named, Indices indices, unsigned size, Writers writers,
                                 ScatterReduction reduction, Out y, In data, In updates) {

@@ -18,12 +18,12 @@ namespace {
 // Element visits that folding may spend per byte that it may produce: weights may pass through several
 // nodes, but a small file cannot keep the reader busy for hours.
 constexpr double kWorkPerByte = 4;
-// The part of the bytes by which results may be larger than their operands. Elements count as 4 bytes at least: it is
-// their number that takes time.
+// Results may be larger than their operands by one kGrowthPart-th of the bytes in total. An element counts as at least
+// 4 bytes, since the number of elements sets the time.
 constexpr std::size_t kGrowthPart = 4;
 constexpr std::size_t kBytesPerElement = 4;
 
-// What pow, exp and their like take, in visits.
+// The cost of pow, exp and similar functions, in visits.
 constexpr double kFunction = 8;
 
 // Visits that one element of the output takes.
@@ -99,13 +99,13 @@ std::vector<ValueId> Emitter::emit(std::string name, LayerPtr layer, std::vector
   const std::vector<TensorDesc> outputs = layer->infer(descs);
   if (all_constant && (layer->type() == Dequantize::kType || layer->type() == DequantizeAxis::kType)) {
     const ValueId integers = inputs.at(0);
-    // Folded later, perhaps. Of a constant that is in the file it may be done once for nothing.
+    // It may be folded later, so its size counts, except for the first Dequantize of integers that the file holds.
     if (!dequantized_once_.insert(integers).second || computed_.contains(integers)) charge(outputs.at(0));
     std::vector<ValueId> ids = builder_.add(std::move(name), layer, std::move(inputs));
     dequantized_.emplace(ids.at(0), Dequantized{std::move(layer), integers});
     return ids;
   }
-  // Of a product of which all is known no kernel will want the integers.
+  // A product of known operands becomes a constant, so no kernel needs the integers.
   const bool is_product = layer->traits().family != LayerFamily::other;
   if (!all_constant && !(all_known && is_product))
     return builder_.add(std::move(name), std::move(layer), std::move(inputs));

@@ -14,27 +14,27 @@ namespace pipit::internal::onnx {
 
 class Emitter {
  public:
-  /// Bounds what constant folding may produce (bytes in total) and, in proportion, what it may compute and how far
-  /// results may outgrow what they are made of: weights are in the file, a few bytes that expand to a gigabyte are not.
+  /// Limits constant folding: the bytes of all results, and in proportion to that the work and how much larger results
+  /// may be than their operands. A small file cannot make the reader fill memory or compute for hours.
   explicit Emitter(std::size_t max_folded_bytes);
 
   GraphBuilder& builder() { return builder_; }
   const TensorDesc& desc(ValueId id) const { return builder_.value(id).desc; }
 
-  /// Adds a node, or its result where every input is a constant. Throws what shape inference and the
-  /// reference kernel throw (without the node's name), and Error when the folding bounds are exceeded.
-  /// A Dequantize of a constant stays a node: INT8 kernels want the integers, unless all of a product is known. What
-  /// they do not take is folded by the passes (layers/passes/fold_dequantized.cpp).
+  /// Adds a node, or, if every input is a constant, the node's result as a constant. Passes on errors of shape
+  /// inference and of the reference kernel (without the node's name), and throws Error beyond the folding limits.
+  /// A Dequantize of a constant stays a node, because INT8 kernels need the integers; only a product of which all
+  /// operands are known is folded with it. A pass folds those that no kernel uses (layers/passes/fold_dequantized.cpp).
   std::vector<ValueId> emit(std::string name, LayerPtr layer, std::vector<ValueId> inputs);
 
-  /// The value of a constant, or of a Dequantize of one; null where it is not known while reading.
+  /// The value of a constant or of a Dequantize of a constant, else null.
   std::shared_ptr<const Tensor> known(ValueId id) const;
 
   /// A new constant for a result that the importer computes itself. `charge` must come before its allocation.
   ValueId constant(std::string name, Tensor tensor) {
     return builder_.add_constant(std::move(name), std::move(tensor));
   }
-  /// Takes a result of this size out of the folding bound; throws Error when nothing is left.
+  /// Subtracts a result of this size from what folding may still produce; throws Error if that is exceeded.
   void charge(const TensorDesc& desc);
 
  private:
@@ -50,7 +50,7 @@ class Emitter {
 
   GraphBuilder builder_;
   std::unordered_map<ValueId, Dequantized> dequantized_;
-  std::unordered_set<ValueId> dequantized_once_;  // the integers of these
+  std::unordered_set<ValueId> dequantized_once_;  // integers that a Dequantize has read
   std::unordered_set<ValueId> computed_;          // results of folding
   std::size_t max_bytes_;
   std::size_t bytes_left_;
