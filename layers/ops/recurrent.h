@@ -31,14 +31,14 @@ constexpr std::size_t recurrent_activations(RecurrentKind kind) {
   return kind == RecurrentKind::rnn ? 1 : kind == RecurrentKind::gru ? 2 : 3;
 }
 
-/// The recurrent part of ONNX RNN, GRU and LSTM; the product x W^T is an input. T positions, B samples, D directions, G
-/// gates, H hidden units. Inputs: x W^T plus all biases except the hidden bias [T, B, D G H]; R [D, G H, H], of the same
-/// type, or with rounds_state in i8 or u8 (less zero points, times scales); optional: the hidden bias [D, H], of the
-/// recurrent product of gate h of gru with linear_before_reset; lengths of the sequences [B] (i32 or i64; outside [0, T]
-/// throws at run time); the first hidden state [D, B, H]; for lstm also the first cell state [D, B, H] and peepholes
-/// i, o, f [D, 3 H]; for R in 8 bits scales [D, G H] (f32) and zero points [D, G H] (of its type). Outputs: all hidden
-/// states [T, D, B, H], 0 after the end of a sequence; the last hidden state [D, B, H]; for lstm the last cell state
-/// [D, B, H].
+/// The recurrent part of ONNX RNN, GRU and LSTM; the product x W^T is an input. T positions, B samples, D directions,
+/// G gates, H hidden units. Inputs: x W^T plus all biases except the hidden bias [T, B, D G H]; R [D, G H, H], of the
+/// same type, or with rounds_state in i8 or u8 (less zero points, times scales); optional: the hidden bias [D, H], of
+/// the recurrent product of gate h of gru with linear_before_reset; lengths of the sequences [B] (i32 or i64; outside
+/// [0, T] throws at run time); the first hidden state [D, B, H]; for lstm also the first cell state [D, B, H] and
+/// peepholes i, o, f [D, 3 H]; for R in 8 bits scales [D, G H] (f32) and zero points [D, G H] (of its type). Outputs:
+/// all hidden states [T, D, B, H], 0 after the end of a sequence; the last hidden state [D, B, H]; for lstm the last
+/// cell state [D, B, H].
 class Recurrent final : public LayerOf<Recurrent, RecurrentAttributes> {
  public:
   static constexpr std::string_view kType = "Recurrent";
