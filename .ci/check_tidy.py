@@ -22,10 +22,10 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# What only g++ knows.
+# Options that only g++ knows.
 GCC = ("-Wno-unknown-warning-option", "-Wno-ignored-optimization-argument", "-Wno-unused-command-line-argument")
 UNITY = re.compile(r'^#include "(.*\.cpp)"$', re.MULTILINE)
-PRECOMPILED = re.compile(r" -Winvalid-pch| -include \S*cmake_pch\.hxx")
+LEFT_OUT = re.compile(r" -Winvalid-pch| -include \S*cmake_pch\.hxx| -fvect-cost-model=\S+")
 
 
 def git(*arguments):
@@ -95,7 +95,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder, \
             concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         # Headers that GCC precompiled are none that clang could read.
-        without = [{**e, "command": PRECOMPILED.sub("", e["command"])} for e in entries]
+        without = [{**e, "command": LEFT_OUT.sub("", e["command"])} for e in entries]
         pathlib.Path(folder, "compile_commands.json").write_text(json.dumps(without))
         for name, done in zip(files, pool.map(check, files)):
             if done is None:
