@@ -42,8 +42,8 @@ void check_parts(const Steps& steps, const AttentionParts& parts) {
   if (!fits) fail("query {}, key {} and value {} do not fit", q.str(), k.str(), v.str());
 }
 
-// Heads that share a key are rows of one product, `group` of them. A bias [samples or 1, heads or 1, queries or 1, keys]
-// (or fewer dimensions) for such rows.
+// Heads that share a key are rows of one product. A bias [samples or 1, heads or 1, queries or 1, keys], or of fewer
+// dimensions, for such rows.
 ValueId bias_of_groups(Steps& steps, ValueId bias, const Shape& scores, std::int64_t key_heads) {
   const std::int64_t heads = scores[1], queries = scores[2], group = heads / key_heads;
   const Shape given = steps.shape(bias);
