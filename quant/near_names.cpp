@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -36,7 +37,6 @@ std::string near_names(std::string_view name, std::span<const std::string> candi
     bool apart;  // neither contains the other
     std::size_t distance;
     std::size_t index;
-    auto operator<=>(const Near&) const = default;
   };
   std::vector<Near> near;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -49,7 +49,7 @@ std::string near_names(std::string_view name, std::span<const std::string> candi
     if (!apart || 2 * distance <= std::max(name.size(), candidate.size()))
       near.push_back({apart, distance, i});
   }
-  std::sort(near.begin(), near.end());
+  std::ranges::sort(near, {}, [](const Near& n) { return std::tuple(n.apart, n.distance, n.index); });
   std::string text;
   for (std::size_t i = 0; i < std::min(kMax, near.size()); ++i)
     text += fmt::format("{}'{}'", i == 0 ? "; did you mean " : ", ", candidates[near[i].index]);

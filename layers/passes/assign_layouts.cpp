@@ -78,8 +78,8 @@ class LayoutPass {
       const bool first = bytes < after || (bytes == after && picks_channels(node));
       return first ? LayoutPreference::row_major : LayoutPreference::any;
     }
-    constexpr std::int64_t kMinChannels =
-        8;  // with fewer, a pixel of channels_last is too short to copy fast
+    // With fewer, a pixel of channels_last is too short to copy fast.
+    constexpr std::int64_t kMinChannels = 8;
     const int next = rewriter_.only_consumer(node.outputs[0]);
     if (next < 0 || x.shape[1] < kMinChannels ||
         bytes >= static_cast<std::int64_t>(graph.value(node.outputs[0]).desc.bytes()))
