@@ -21,6 +21,8 @@ ELSEWHERE = {
     "GridSample": "test_grid_sample.cpp", "GRU": "test_recurrent.cpp", "LSTM": "test_recurrent.cpp",
     "RNN": "test_recurrent.cpp", "Compress": "a Gather", "NonZero": "a constant",
     "OneHot": "comparisons and Where", "Trilu": "a Where",
+    **dict.fromkeys(("SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase", "SequenceAt", "SequenceLength",
+                     "SplitToSequence", "ConcatFromSequence"), "Split, Concat, Reshape and Gather: test_onnx_sequences.cpp"),
 }
 
 # Operators whose layers have a plain kernel only: they move or compare what is little beside the rest of a network.

@@ -129,7 +129,7 @@ constexpr Operator kReshapeOperators[] = {
     {"Dropout", 6, 11, 1, 1, convert_dropout},
     {"Dropout", 12, kLastOpset, 1, 3, convert_dropout},
     {"Flatten", 1, kLastOpset, 1, 1, convert_flatten},
-    {"Identity", 1, kLastOpset, 1, 1, convert_identity},
+    {"Identity", 1, kLastOpset, 1, 1, convert_identity, true},
     {"Reshape", 5, kLastOpset, 2, 2, convert_reshape},
     {"Squeeze", 1, 12, 1, 1, convert_squeeze_of_attribute},
     {"Squeeze", 13, kLastOpset, 1, 2, convert_squeeze_of_input},

@@ -77,6 +77,7 @@ class Importer {
     }
     refuse_unsupported();
     shapes.refuse_open();
+    refuse_sequences(outputs);
     add_outputs(in_order(outputs));
     tell_widened();
     result_.graph = context_.emitter.builder().build();
@@ -395,6 +396,11 @@ class Importer {
     const std::vector<ValueId> old = inputs;
     const std::int32_t narrow = context_.narrow_operand(qualified_operator(*node.proto), inputs);
     NodeContext context(context_, node, std::move(inputs), wanted);
+    for (std::size_t i = 0; i < old.size() && !op.takes_sequences; ++i) {
+      if (Sequences::contains(old[i]))
+        fail_unsupported("input {} is a sequence; those are taken apart by SequenceAt and ConcatFromSequence",
+                         i);
+    }
     std::vector<ValueId> outputs = op.convert(context);
     context.attributes().check_all_read();
     for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -402,7 +408,11 @@ class Importer {
       if (i >= outputs.size()) fail_unsupported("output {} is not supported", i);
       if (narrow != 0) context_.note_type(outputs[i], narrow);
       // A value that the node passes on keeps the name it has.
-      if (std::find(old.begin(), old.end(), outputs[i]) == old.end()) {
+      const bool passed_on = std::ranges::any_of(old, [&](ValueId input) {
+        return input == outputs[i] || (Sequences::contains(input) &&
+                                       std::ranges::count(context_.sequences.at(input), outputs[i]) > 0);
+      });
+      if (!passed_on && !Sequences::contains(outputs[i])) {
         context_.emitter.builder().rename(outputs[i], node.proto->output(static_cast<int>(i)));
       }
     }
@@ -431,6 +441,7 @@ class Importer {
     if (node.proto->input_size() != 1) fail("{} inputs, expected 1", node.proto->input_size());
     const ValueId condition = values_.at(node.proto->input(0));
     if (condition == kUnknown) return false;
+    if (Sequences::contains(condition)) fail("the condition is a sequence, expected one bool");
     NodeContext context(context_, node, {condition}, {});
     const TensorDesc& desc = context.desc(context.input(0));
     if (desc.dtype != DType::boolean || desc.elements() != 1)
@@ -482,6 +493,8 @@ class Importer {
         results.push_back(kUnknown);
         continue;
       }
+      if (Sequences::contains(first) || Sequences::contains(second))
+        fail_unsupported("output {} is a sequence, and the condition is computed at run time", i);
       if (!(context.desc(first) == context.desc(second))) {
         fail_unsupported(
             "output {} is {} in one branch and {} in the other, and the condition is computed at run time; a "
@@ -525,6 +538,13 @@ class Importer {
     if (lines.empty()) return;
     if (lines.size() == 1) fail_unsupported("{}", lines[0]);
     fail_unsupported("{} parts of the model are not supported:\n  {}", parts, fmt::join(lines, "\n  "));
+  }
+
+  void refuse_sequences(const std::vector<std::string>& outputs) const {
+    for (const std::string& name : outputs) {
+      if (Sequences::contains(values_.at(name)))
+        fail_unsupported("output '{}' is a sequence; tensors are supported", name);
+    }
   }
 
   void tell_widened() {

@@ -27,6 +27,16 @@ std::int32_t ImportContext::narrow_type(ValueId id) const {
   return found == narrow.end() ? 0 : found->second;
 }
 
+ValueId Sequences::add(std::vector<ValueId> values) {
+  constexpr std::size_t kMaxLength = 4096, kMaxValues = std::size_t{1} << 20;
+  values_ += values.size();
+  if (values.size() > kMaxLength)
+    fail_unsupported("a sequence of {} values; at most {} are supported", values.size(), kMaxLength);
+  if (values_ > kMaxValues) fail_unsupported("the model's sequences have more than {} values", kMaxValues);
+  lists_.push_back(std::move(values));
+  return kFirst - static_cast<ValueId>(lists_.size() - 1);
+}
+
 std::int32_t ImportContext::narrow_operand(const std::string& op,
                                            const std::vector<ValueId>& operands) const {
   constexpr std::string_view kMovement[] = {"Concat",  "Expand",    "Flatten", "Gather",  "Identity",
@@ -75,6 +85,12 @@ ValueId NodeContext::input(int index) const {
 
 bool NodeContext::wants_output(int index) const {
   return index < output_count() && wanted_outputs_[static_cast<std::size_t>(index)];
+}
+
+const std::vector<ValueId>& NodeContext::sequence(int index) const {
+  const ValueId id = input(index);
+  if (!Sequences::contains(id)) fail("input {} is a tensor, expected a sequence", index);
+  return context_.sequences.at(id);
 }
 
 std::shared_ptr<const Tensor> NodeContext::known(int index) {

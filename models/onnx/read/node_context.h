@@ -14,6 +14,22 @@
 
 namespace pipit::internal::onnx {
 
+/// ONNX's sequences, which are no values of the graph: only inputs and outputs of converters have their ids.
+class Sequences {
+ public:
+  /// Throws UnsupportedError where it is too long, or all of the model's together are.
+  ValueId add(std::vector<ValueId> values);
+  static bool contains(ValueId id) { return id <= kFirst; }
+  const std::vector<ValueId>& at(ValueId id) const {
+    return lists_.at(static_cast<std::size_t>(kFirst - id));
+  }
+
+ private:
+  static constexpr ValueId kFirst = -3;  // above it are kNoValue and what the importer does not know
+  std::vector<std::vector<ValueId>> lists_;
+  std::size_t values_ = 0;
+};
+
 /// What all nodes of one model share.
 struct ImportContext {
   const OnnxOptions& options;
@@ -26,6 +42,7 @@ struct ImportContext {
   /// What QuantizeLinear writes into such a container, before it becomes an integer (f32).
   std::unordered_map<ValueId, ValueId> reals;
   bool narrow_range = false;
+  Sequences sequences;
 
   /// Remembers the type of a value in the file if it is a narrow one.
   void note_type(ValueId id, std::int32_t data_type);
@@ -78,6 +95,8 @@ class NodeContext {
   /// ImportContext::narrow_type of an input.
   std::int32_t narrow_type(int index) const { return context_.narrow_type(input(index)); }
   ImportContext& shared() { return context_; }
+  /// The values of an input that is a sequence; throws Error where it is a tensor.
+  const std::vector<ValueId>& sequence(int index) const;
   const std::string& value_name(ValueId id) const { return context_.emitter.builder().value(id).name; }
 
   /// The file's INT8 tensors leave the lowest value out (reader.h, kQuantizedRangeKey).

@@ -18,7 +18,7 @@ const Table& table() {
           integer_operators(),   linear_operators(),    microsoft_operators(), normalization_operators(),
           pool_operators(),      qlinear_operators(),   quantize_operators(),  movement_operators(),
           recurrent_operators(), reduce_operators(),    reshape_operators(),   resize_operators(),
-          unary_operators()}) {
+          sequence_operators(),  unary_operators()}) {
       for (const Operator& op : family) result.emplace(op.name, op);
     }
     return result;

@@ -30,6 +30,7 @@ struct Operator {
   int min_inputs;
   int max_inputs;
   Converter convert;
+  bool takes_sequences = false;  ///< inputs may be sequences (NodeContext::sequence)
 };
 
 /// The entry for a node. Throws UnsupportedError on an operator, domain or opset that is not in the table,
@@ -57,6 +58,7 @@ std::span<const Operator> recurrent_operators();
 std::span<const Operator> reduce_operators();
 std::span<const Operator> reshape_operators();
 std::span<const Operator> resize_operators();
+std::span<const Operator> sequence_operators();
 std::span<const Operator> unary_operators();
 
 }  // namespace pipit::internal::onnx
