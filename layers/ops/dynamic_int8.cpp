@@ -107,8 +107,4 @@ std::vector<int> zero_points_of_outputs(const DynamicQConvAttributes& attributes
   return std::vector<int>(static_cast<std::size_t>(outputs), zero_points.empty() ? 0 : zero_points[0]);
 }
 
-int zero_point_of(const ConstTensorView& view) {
-  return view.desc.dtype == DType::i8 ? int{*view.as<std::int8_t>()} : int{*view.as<std::uint8_t>()};
-}
-
 }  // namespace pipit::internal

@@ -82,8 +82,14 @@ class DynamicQConv final : public LayerOf<DynamicQConv, DynamicQConvAttributes> 
 std::vector<float> scales_of_outputs(const DynamicQConvAttributes& attributes, std::int64_t outputs);
 /// weight_zero_points, one for every output.
 std::vector<int> zero_points_of_outputs(const DynamicQConvAttributes& attributes, std::int64_t outputs);
-/// The integer in a tensor of one element, i8 or u8.
-int zero_point_of(const ConstTensorView& view);
+/// Element i of bytes that are i8 or u8.
+inline int byte_at(const std::byte* data, DType type, std::int64_t i) {
+  const auto byte = static_cast<std::uint8_t>(data[i]);
+  return type == DType::i8 ? int{static_cast<std::int8_t>(byte)} : int{byte};
+}
+inline int byte_at(const ConstTensorView& view, std::int64_t i) {
+  return byte_at(view.data, view.desc.dtype, i);
+}
 /// The depth from which on a DynamicQConv with weights that have zero points may leave int32.
 inline constexpr std::int64_t kMaxAffineDepth = (std::int64_t{1} << 31) / (255 * 255);
 

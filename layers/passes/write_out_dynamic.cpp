@@ -90,9 +90,7 @@ Tensor real_integers(const ConstTensorView& weights, const DynamicQConvAttribute
   const std::int64_t depth = shape.elements() / shape[0];
   float* to = real.values<float>().data();
   for (std::int64_t i = 0; i < shape.elements(); ++i) {
-    const auto byte = static_cast<std::uint8_t>(weights.data[i]);
-    const int value = weights.desc.dtype == DType::i8 ? int{static_cast<std::int8_t>(byte)} : int{byte};
-    to[i] = static_cast<float>(value - zero_points[static_cast<std::size_t>(i / depth)]);
+    to[i] = static_cast<float>(byte_at(weights, i) - zero_points[static_cast<std::size_t>(i / depth)]);
   }
   return real;
 }
@@ -142,14 +140,11 @@ void write_out_recurrent(Rewriter& rewriter, const Node& node, const Recurrent& 
   const Tensor& weights = *graph.value(node.inputs[Recurrent::kWeights]).constant;
   const ConstTensorView zeros = graph.value(node.inputs[Recurrent::kZeroPoints]).constant->view();
   const auto scales = graph.value(node.inputs[Recurrent::kScales]).constant->values<float>();
-  const auto integer = [](const ConstTensorView& view, std::int64_t i) {
-    return view.desc.dtype == DType::i8 ? int{view.as<std::int8_t>()[i]} : int{view.as<std::uint8_t>()[i]};
-  };
   Tensor real(TensorDesc{weights.shape()});
   for (std::int64_t i = 0; i < weights.shape().elements(); ++i) {
     const std::int64_t row = i / weights.shape()[2];
     real.values<float>()[static_cast<std::size_t>(i)] =
-        static_cast<float>(integer(weights.view(), i) - integer(zeros, row)) *
+        static_cast<float>(byte_at(weights.view(), i) - byte_at(zeros, row)) *
         scales[static_cast<std::size_t>(row)];
   }
   std::vector<ValueId> inputs;

@@ -61,14 +61,11 @@ void run_quantize(const DynamicQuantize& layer, std::span<const ConstTensorView>
 // Integers less their zero point.
 struct Steps {
   const std::byte* data;
-  bool is_signed;
+  DType type;
   int zero_point;
 
-  int operator[](std::int64_t i) const {
-    const auto byte = static_cast<std::uint8_t>(data[i]);
-    return (is_signed ? int{static_cast<std::int8_t>(byte)} : int{byte}) - zero_point;
-  }
-  Steps from(std::int64_t i) const { return {data + i, is_signed, zero_point}; }
+  int operator[](std::int64_t i) const { return byte_at(data, type, i) - zero_point; }
+  Steps from(std::int64_t i) const { return {data + i, type, zero_point}; }
 };
 
 // Sum of the products of one output position.
@@ -105,9 +102,8 @@ void run_conv(const DynamicQConv& layer, std::span<const ConstTensorView> inputs
   const Image y(outputs[0].desc);
   const bool has_zero_point =
       inputs.size() > DynamicQConv::kZeroPoint && inputs[DynamicQConv::kZeroPoint].present();
-  const Steps input{
-      inputs[0].data, inputs[0].desc.dtype == DType::i8,
-      has_zero_point ? zero_point_of(inputs[DynamicQConv::kZeroPoint]) : kDynamicBytes.zero_point};
+  const Steps input{inputs[0].data, inputs[0].desc.dtype,
+                    has_zero_point ? byte_at(inputs[DynamicQConv::kZeroPoint], 0) : kDynamicBytes.zero_point};
   const std::vector<int> zero_points = zero_points_of_outputs(layer.attributes(), y.channels);
   const auto* sum_bias = optional_data<std::int32_t>(inputs, DynamicQConv::kSumBias);
   const float* bias = optional_data<float>(inputs, 2);
@@ -122,7 +118,7 @@ void run_conv(const DynamicQConv& layer, std::span<const ConstTensorView> inputs
     const std::int64_t n = index / y.channels;
     const std::int64_t o = index % y.channels;
     const Steps plane = input.from(x.plane(n, o / outputs_per_group * w.channels));
-    const Steps filter{inputs[1].data + o * w.batch_stride, inputs[1].desc.dtype == DType::i8,
+    const Steps filter{inputs[1].data + o * w.batch_stride, inputs[1].desc.dtype,
                        zero_points[static_cast<std::size_t>(o)]};
     for_each_position(y, [&](std::int64_t d, std::int64_t h, std::int64_t v) {
       std::uint32_t sum = static_cast<std::uint32_t>(correlate(window, x, plane, w, filter, d, h, v));

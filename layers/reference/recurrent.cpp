@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "layers/ops/dynamic_int8.h"
 #include "layers/reference/float_kernel.h"
 #include "layers/reference/index.h"
 
@@ -82,16 +83,13 @@ class Sequence {
   }
   double recurrent_of_bytes(const std::vector<double>& state, std::int64_t row) const {
     const ConstTensorView& weights = inputs_[Recurrent::kWeights];
-    const auto integer = [](const ConstTensorView& view, std::int64_t i) {
-      return view.desc.dtype == DType::i8 ? int{view.as<std::int8_t>()[i]} : int{view.as<std::uint8_t>()[i]};
-    };
     const Strides strides = weights.desc.strides();
     const std::int64_t of_row = direction_ * g_.gates * g_.hidden + row;
-    const int zero_point = integer(inputs_[Recurrent::kZeroPoints], of_row);
+    const int zero_point = byte_at(inputs_[Recurrent::kZeroPoints], of_row);
     double sum = 0;
     for (std::int64_t k = 0; k < g_.hidden; ++k)
       sum +=
-          (integer(weights, offset_of({direction_, row, k}, strides, 3)) - zero_point) * state[position(k)];
+          (byte_at(weights, offset_of({direction_, row, k}, strides, 3)) - zero_point) * state[position(k)];
     return sum * inputs_[Recurrent::kScales].as<float>()[of_row];
   }
   double peephole(std::int64_t which, std::int64_t j, double cell) const {

@@ -28,9 +28,9 @@ constexpr std::int64_t kScoreFloats = 1 << 17;
 constexpr std::int64_t kMinQueries = 8;
 // Columns that one task packs.
 constexpr std::int64_t kPackedKeys = 192;
-// Queries that are multiplied with keys and values as they lie: packing these takes longer.
-constexpr std::int64_t kFewQueries = 32;
-// Keys that are multiplied with few queries at a time.
+// Up to this many queries are multiplied with keys and values as they lie in memory: packing those would take longer.
+constexpr std::int64_t kMaxQueriesUnpacked = 32;
+// Keys that are multiplied with such queries at a time.
 constexpr std::int64_t kKeyRows = 64;
 
 // x minus the largest element.
@@ -63,7 +63,7 @@ class Attention final : public Kernel {
     tiles_ = ceil_div(queries_, tile_);
     key_blocks_ = GemmBlocking(size_, keys_, kPackedKeys);
     value_blocks_ = GemmBlocking(keys_, results_, kPackedKeys);
-    const bool few = queries_ <= kFewQueries && queries_ == tile_;
+    const bool few = queries_ <= kMaxQueriesUnpacked && queries_ == tile_;
     keys_in_rows_ = few && lies_in_rows(chain_.key);
     key_rows_ = few && !keys_in_rows_;
     keys_in_rows_ = keys_in_rows_ && keys_ % kGemmPadding == 0;

@@ -13,6 +13,7 @@
 #include "layers/cpu/linear/byte_state.h"
 #include "layers/cpu/linear/gemm.h"
 #include "layers/cpu/work_sharing.h"
+#include "layers/ops/dynamic_int8.h"
 #include "layers/ops/operands.h"
 
 namespace pipit::internal {
@@ -184,9 +185,7 @@ class PackedRecurrent final : public Kernel {
     const std::int64_t rows = g_.gates * g_.hidden;
     for (std::int64_t d = 0; d < g_.directions; ++d) {
       std::vector<int> zero_points;
-      for (std::int64_t i = d * rows; i < (d + 1) * rows; ++i)
-        zero_points.push_back(zeros.desc.dtype == DType::i8 ? int{zeros.as<std::int8_t>()[i]}
-                                                            : int{zeros.as<std::uint8_t>()[i]});
+      for (std::int64_t i = d * rows; i < (d + 1) * rows; ++i) zero_points.push_back(byte_at(zeros, i));
       const SplitWeights split(weights.view().data + d * rows * g_.hidden, weights.desc().dtype, zero_points,
                                g_.hidden);
       bytes_.push_back(std::make_unique<const ByteStateProduct>(

@@ -101,7 +101,7 @@ class DynamicTile final : public Kernel {
     std::uint32_t factor = 1;
     if (has_zero_point_) {
       const ConstTensorView& view = inputs[DynamicQConv::kZeroPoint];
-      const int zero_point = zero_point_of(view) + (view.desc.dtype == DType::i8 ? 128 : 0);
+      const int zero_point = byte_at(view, 0) + (view.desc.dtype == DType::i8 ? 128 : 0);
       pixel_scales.padding = zero_point;
       factor = static_cast<std::uint32_t>(zero_point);
     }

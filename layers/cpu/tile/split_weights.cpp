@@ -2,14 +2,11 @@
 
 #include <algorithm>
 
+#include "layers/ops/dynamic_int8.h"
+
 namespace pipit::internal {
 
 namespace {
-
-int weight_steps(const std::byte* weights, DType type, std::int64_t at, int zero_point) {
-  const auto byte = static_cast<std::uint8_t>(weights[at]);
-  return (type == DType::i8 ? int{static_cast<std::int8_t>(byte)} : int{byte}) - zero_point;
-}
 
 // Parts of s8 that add up to it.
 int parts_of(int steps) {
@@ -23,11 +20,11 @@ SplitWeights::SplitWeights(const std::byte* weights, DType type, std::span<const
   const std::int64_t outputs = std::ssize(zero_points);
   const auto zero_point = [&](std::int64_t o) { return zero_points[static_cast<std::size_t>(o)]; };
   for (std::int64_t i = 0; i < outputs * depth; ++i)
-    parts = std::max(parts, parts_of(weight_steps(weights, type, i, zero_point(i / depth))));
+    parts = std::max(parts, parts_of(byte_at(weights, type, i) - zero_point(i / depth)));
   values.resize(static_cast<std::size_t>(outputs * parts * depth));
   for (std::int64_t o = 0; o < outputs; ++o) {
     for (std::int64_t k = 0; k < depth; ++k) {
-      int left = weight_steps(weights, type, o * depth + k, zero_point(o));
+      int left = byte_at(weights, type, o * depth + k) - zero_point(o);
       for (int part = 0; part < parts; ++part) {
         const int value = std::clamp(left, -128, 127);
         values[static_cast<std::size_t>((o * parts + part) * depth + k)] = static_cast<std::int8_t>(value);

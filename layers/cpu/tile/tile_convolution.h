@@ -61,7 +61,7 @@ class TileConvolution {
       std::int64_t left = 0;
     } frame = {};
     bool turned = false;  ///< by turned()
-    int parts = 1;        ///< INT8: weights are sums of so many, see SplitWeights
+    int parts = 1;        ///< INT8: a weight is the sum of this many values, see SplitWeights
   };
   /// The same with rows and columns exchanged, where there is one column that filters do not reach beyond: in memory
   /// both are equal, and tiles are cut along rows (a convolution of one dimension that a file writes as 2-D).

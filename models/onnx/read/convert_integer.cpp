@@ -76,11 +76,7 @@ std::optional<std::vector<int>> whole_weights(NodeContext& node, std::int64_t ou
   if (zero == nullptr || zero->desc().dtype != type || zero->shape().rank() > 1) return std::nullopt;
   const std::int64_t count = zero->shape().elements();
   if (count != 1 && count != outputs) return std::nullopt;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    zero_points.push_back(type == DType::i8 ? int{zero->values<std::int8_t>()[at]}
-                                            : int{zero->values<std::uint8_t>()[at]});
-  }
+  for (std::int64_t i = 0; i < count; ++i) zero_points.push_back(byte_at(zero->view(), i));
   const bool none = std::all_of(zero_points.begin(), zero_points.end(), [](int z) { return z == 0; });
   return none ? std::vector<int>{} : zero_points;
 }

@@ -221,8 +221,7 @@ std::optional<ByteRows> byte_rows(NodeContext& node, int integers, int scale, st
   for (std::int64_t row = 0; row < rows; ++row) {
     const auto at = static_cast<std::size_t>(row * scales.shape().elements() / rows);
     result.scales.push_back(scales.values<float>()[at]);
-    result.zero_points.push_back(type == DType::i8 ? int{zeros.values<std::int8_t>()[at]}
-                                                   : int{zeros.values<std::uint8_t>()[at]});
+    result.zero_points.push_back(byte_at(zeros.view(), static_cast<std::int64_t>(at)));
     const std::byte* column = from.view().data + row / shape[2] * shape[1] * shape[2] + row % shape[2];
     for (std::int64_t k = 0; k < depth; ++k)
       result.weights.view().data[row * depth + k] = column[k * shape[2]];

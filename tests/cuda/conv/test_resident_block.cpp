@@ -19,6 +19,12 @@ ConvChainShape random_shape(std::mt19937& random, bool int8, int adds) {
   return between_convolutions(std::move(shape));
 }
 
+// How many chains of the shape in INT8 the kernel takes.
+int blocks_in_int8(const ConvChainShape& shape, Numbers& numbers, const ChainNumbers& how) {
+  const Graph graph = graph_of(shape, true, numbers, how);
+  return chains_in(*plan_for(graph, DeviceKind::cuda, Precision::fp32, kName), kName);
+}
+
 // What the INT8 kernel handles: sums that stay small, and ReLU everywhere but in what is added.
 ChainNumbers small_sums(const ConvChainShape& shape, Numbers& numbers) {
   return {40, [&](std::size_t c) {
@@ -58,13 +64,10 @@ TEST(ResidentBlock, RefusesWhatItWouldRoundOtherwise) {
   Numbers numbers(422);
   const ConvChainShape shape{
       2, 9, 9, 1, {256}, {{0, -1, 256, 64, false}, {1, -1, 64, 64, true}, {2, 0, 64, 256, false}}};
-  const auto blocks = [&](const ChainNumbers& how) {
-    const Graph graph = graph_of(shape, true, numbers, how);
-    return chains_in(*plan_for(graph, DeviceKind::cuda, Precision::fp32, kName), kName);
-  };
-  EXPECT_EQ(blocks({40, [](std::size_t) { return Clamp::relu(); }}), 1);
-  EXPECT_EQ(blocks({127, [](std::size_t) { return Clamp::relu(); }}), 0);  // sums of 3x3 reach 2^22
-  EXPECT_EQ(blocks({40, [](std::size_t) { return Clamp{}; }}), 0);
+  EXPECT_EQ(blocks_in_int8(shape, numbers, {40, [](std::size_t) { return Clamp::relu(); }}), 1);
+  EXPECT_EQ(blocks_in_int8(shape, numbers, {127, [](std::size_t) { return Clamp::relu(); }}),
+            0);  // sums of 3x3 reach 2^22
+  EXPECT_EQ(blocks_in_int8(shape, numbers, {40, [](std::size_t) { return Clamp{}; }}), 0);
 }
 
 // Two 3x3 convolutions.
@@ -178,12 +181,8 @@ TEST(ResidentBlock, RefusesStreamedWeightsThatItWouldRoundOtherwise) {
   Numbers numbers(521);
   const ConvChainShape shape{
       2, 9, 9, 1, {512}, {{0, -1, 512, 128, false}, {1, -1, 128, 128, true}, {2, 0, 128, 512, false}}};
-  const auto blocks = [&](const ChainNumbers& how) {
-    const Graph graph = graph_of(shape, true, numbers, how);
-    return chains_in(*plan_for(graph, DeviceKind::cuda, Precision::fp32, kName), kName);
-  };
-  EXPECT_EQ(blocks({127, [](std::size_t) { return Clamp::relu(); }}), 1);
-  EXPECT_EQ(blocks({40, [](std::size_t) { return Clamp{}; }}), 0);
+  EXPECT_EQ(blocks_in_int8(shape, numbers, {127, [](std::size_t) { return Clamp::relu(); }}), 1);
+  EXPECT_EQ(blocks_in_int8(shape, numbers, {40, [](std::size_t) { return Clamp{}; }}), 0);
 }
 
 }  // namespace

@@ -148,16 +148,23 @@ TEST(Recurrent, RoundsAStateLikeDynamicQuantizeLinear) {
   EXPECT_TRUE(std::isnan(rounded({NAN, 1})[0]));
 }
 
+// In any direction.
+RecurrentAttributes rounded_state(RecurrentKind kind, Random& random) {
+  RecurrentAttributes a;
+  a.kind = kind;
+  a.direction = static_cast<RecurrentDirection>(random.integer(0, 2));
+  a.rounds_state = true;
+  a.activations = usual(kind, a.direction == RecurrentDirection::bidirectional ? 2 : 1);
+  return a;
+}
+
 // In one step all kernels round the same state; later ones may round numbers near a tie to either side.
 TEST(Recurrent, OfARoundedState) {
   Random random;
   for (int i = 0; i < 24 && !HasFailure(); ++i) {
-    RecurrentAttributes a;
-    a.kind = i % 2 == 0 ? RecurrentKind::lstm : RecurrentKind::rnn;
-    a.direction = static_cast<RecurrentDirection>(random.integer(0, 2));
-    a.rounds_state = true;
+    const RecurrentAttributes a =
+        rounded_state(i % 2 == 0 ? RecurrentKind::lstm : RecurrentKind::rnn, random);
     const std::int64_t directions = a.direction == RecurrentDirection::bidirectional ? 2 : 1;
-    a.activations = usual(a.kind, static_cast<int>(directions));
     const std::int64_t samples = random.integer(1, 11);
     const std::int64_t hidden = random.integer(1, 70);
     const std::int64_t rows = recurrent_gates(a.kind) * hidden;
@@ -189,12 +196,9 @@ TEST(Recurrent, OfARoundedState) {
 TEST(Recurrent, OfARoundedStateAndWeightsInBytes) {
   Random random;
   for (int i = 0; i < 24 && !HasFailure(); ++i) {
-    RecurrentAttributes a;
-    a.kind = i % 2 == 0 ? RecurrentKind::lstm : RecurrentKind::rnn;
-    a.direction = static_cast<RecurrentDirection>(random.integer(0, 2));
-    a.rounds_state = true;
+    const RecurrentAttributes a =
+        rounded_state(i % 2 == 0 ? RecurrentKind::lstm : RecurrentKind::rnn, random);
     const std::int64_t directions = a.direction == RecurrentDirection::bidirectional ? 2 : 1;
-    a.activations = usual(a.kind, static_cast<int>(directions));
     const std::int64_t samples = random.integer(1, 5);
     const std::int64_t hidden = random.integer(1, 70);
     const std::int64_t rows = recurrent_gates(a.kind) * hidden;
