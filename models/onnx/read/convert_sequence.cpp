@@ -32,21 +32,16 @@ ValueId reshaped_value(NodeContext& node, ValueId x, const Shape& shape, const c
 }
 
 Shape with_axis(const Shape& shape, std::int64_t axis) {
-  Integers extents;
-  for (int d = 0; d <= shape.rank(); ++d) {
-    if (d == axis) extents.push_back(1);
-    if (d < shape.rank()) extents.push_back(shape[d]);
-  }
   if (shape.rank() == kMaxRank)
     fail_unsupported("{} dimensions; at most {} are supported", kMaxRank + 1, kMaxRank);
+  Integers extents(shape.dims().begin(), shape.dims().end());
+  extents.insert(extents.begin() + static_cast<std::ptrdiff_t>(axis), 1);
   return shape_from_onnx(extents);
 }
 
 Shape without_axis(const Shape& shape, std::int64_t axis) {
-  Integers extents;
-  for (int d = 0; d < shape.rank(); ++d) {
-    if (d != axis) extents.push_back(shape[d]);
-  }
+  Integers extents(shape.dims().begin(), shape.dims().end());
+  extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(axis));
   return shape_from_onnx(extents);
 }
 
