@@ -396,7 +396,7 @@ class Importer {
     const std::vector<ValueId> old = inputs;
     const std::int32_t narrow = context_.narrow_operand(qualified_operator(*node.proto), inputs);
     NodeContext context(context_, node, std::move(inputs), wanted);
-    for (std::size_t i = 0; i < old.size() && !op.takes_sequences; ++i) {
+    for (std::size_t i = op.takes_sequence ? 1 : 0; i < old.size(); ++i) {
       if (Sequences::contains(old[i]))
         fail_unsupported("input {} is a sequence; those are taken apart by SequenceAt and ConcatFromSequence",
                          i);

@@ -30,7 +30,7 @@ struct Operator {
   int min_inputs;
   int max_inputs;
   Converter convert;
-  bool takes_sequences = false;  ///< inputs may be sequences (NodeContext::sequence)
+  bool takes_sequence = false;  ///< input 0 may be a sequence (NodeContext::sequence)
 };
 
 /// The entry for a node. Throws UnsupportedError on an operator, domain or opset that is not in the table,

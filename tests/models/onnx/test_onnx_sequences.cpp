@@ -114,6 +114,12 @@ TEST(OnnxSequences, WhatCannotBeIsRefused) {
     return model;
   };
   EXPECT_THAT(after_split("Relu", {"parts"}).failure<UnsupportedError>(), HasSubstr("input 0 is a sequence"));
+  EXPECT_THAT(after_split("SequenceInsert", {"parts", "parts"}).failure<UnsupportedError>(),
+              HasSubstr("input 1 is a sequence"));
+  EXPECT_THAT(after_split("SequenceAt", {"parts", "parts"}).failure<UnsupportedError>(),
+              HasSubstr("input 1 is a sequence"));
+  EXPECT_THAT(after_split("SequenceConstruct", {"x", "parts"}).failure<UnsupportedError>(),
+              HasSubstr("input 1 is a sequence"));
   EXPECT_THAT(after_split("Identity", {"parts"}).failure<UnsupportedError>(),
               HasSubstr("output 'y' is a sequence"));
   EXPECT_THAT(after_split("ConcatFromSequence", {"x"}).failure<Error>(), HasSubstr("expected a sequence"));
