@@ -30,22 +30,22 @@ void* __libc_calloc(std::size_t count, std::size_t bytes);
 void* __libc_realloc(void* old, std::size_t bytes);
 void* __libc_memalign(std::size_t alignment, std::size_t bytes);
 
-void* malloc(std::size_t bytes) {
+void* malloc(std::size_t bytes) noexcept {
   return note() ? no_memory() : __libc_malloc(bytes);
 }
-void* calloc(std::size_t count, std::size_t bytes) {
+void* calloc(std::size_t count, std::size_t bytes) noexcept {
   return note() ? no_memory() : __libc_calloc(count, bytes);
 }
-void* realloc(void* old, std::size_t bytes) {
+void* realloc(void* old, std::size_t bytes) noexcept {
   return note() ? no_memory() : __libc_realloc(old, bytes);
 }
-void* memalign(std::size_t alignment, std::size_t bytes) {
+void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
   return note() ? no_memory() : __libc_memalign(alignment, bytes);
 }
-void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
   return note() ? no_memory() : __libc_memalign(alignment, bytes);
 }
-int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) {
+int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) noexcept {
   *result = note() ? nullptr : __libc_memalign(alignment, bytes);
   return *result == nullptr ? ENOMEM : 0;
 }
