@@ -7,7 +7,7 @@ For each network, precision and batch, on one of the GPUs (all of them work at o
   - "timed": every candidate and variant of every layer alone, replayed from a CUDA graph (`--autotune`), by the key
     under which the tuner keeps a layer (engine/plan/tuner.h, node_key), in microseconds;
   - "rule": the network with kernels chosen by rule: `graph_ms`, and every step with its kernel, the nodes that it
-    computes and its time;
+    computes and its time (medians over --repeats runs of the command);
   - "fused": the same with each fused group of layers of --groups wanted wherever it is possible, of which the steps of
     that kernel are kept;
   - "measured": `graph_ms` with the fastest kernels;
@@ -28,6 +28,7 @@ import json
 import os
 import pathlib
 import queue
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,15 @@ def steps_of(document: dict, kernel: str | None = None) -> list[dict]:
              "input": layer["input"], "output": layer["output"], "geometry": layer["geometry"],
              "us": round(1e3 * layer["median_ms"], 3)}
             for layer in document["layers"] if kernel in (None, layer["kernel"])]
+
+
+def median_of(documents: list[dict]) -> dict:
+    """The first document, with the medians of all of `graph_ms` and of every step's time."""
+    first = documents[0]
+    first["graph_ms"] = statistics.median(document["graph_ms"] for document in documents)
+    for layer, *others in zip(first["layers"], *(document["layers"] for document in documents[1:]), strict=True):
+        layer["median_ms"] = statistics.median([layer["median_ms"], *(other["median_ms"] for other in others)])
+    return first
 
 
 class Recorder:
@@ -96,9 +106,13 @@ class Recorder:
         cache = self.folder / f"{model.stem}-{precision}-{batch}.tuning.json"
         profile = ["profile", model, "--device", "cuda", "--precision", precision, *options, "--batch", batch, "--json",
                    "--quiet", "--runs", 20, "--warmup", 5]
-        rule = self.run(gpu, *profile)
-        if isinstance(rule, str):
-            return row | {"problem": rule}
+        rules = []
+        for _ in range(self.a.repeats):
+            rule = self.run(gpu, *profile)
+            if isinstance(rule, str):
+                return row | {"problem": rule}
+            rules.append(rule)
+        rule = median_of(rules)
         row["rule"] = {"graph_ms": rule["graph_ms"], "steps": steps_of(rule)}
         row["machine"] = rule["machine"]
         if self.a.forced is None:
@@ -144,6 +158,7 @@ def main() -> int:
     parser.add_argument("--grouped", metavar="NAMES", help="networks for which these are forced, by file name [all]")
     parser.add_argument("--forced", type=lambda path: json.loads(pathlib.Path(path).read_text(encoding="utf-8")), metavar="FILE.json",
                         help="kernels to time in networks; none is timed alone")
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each network with kernels chosen by rule, of which the medians are kept [1]")
     parser.add_argument("--gpus", default="0", help="ordinals of the GPUs that work at once, separated by commas [0]")
     parser.add_argument("--minutes", type=float, default=60, help="what is not recorded by then is left out, and named")
     a = parser.parse_args()
