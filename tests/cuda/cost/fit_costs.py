@@ -29,7 +29,7 @@ import recorded
 
 FACTORS = 13
 FEW, TOO_FEW = 60, 15  # layers; with less than the first, constants say nothing of larger layers
-IN_NETWORKS = 3  # what a time in networks counts for, in times alone: beside other layers kernels take longer or less
+IN_NETWORKS = 3  # what a time in networks counts for, in times that are derived from a time alone
 # Of groups no library kernel but those of 4 to 32 channels was recorded: five times as long as these, as measured of
 # 24 groups of 96 to 1008 channels before. Kernels that stream their operands were recorded in
 # networks, and of Gemm 36 layers.
@@ -92,18 +92,19 @@ def is_fitted(key: str) -> bool:
 
 
 def rows_of(estimated: list, times: list[dict[str, float]]) -> dict[str, list]:
-    """By kernel (factors, microseconds)."""
-    rows = collections.defaultdict(list)
+    """By kernel (factors, microseconds); of kernels of which too few layers were timed alone, those in networks, too."""
+    rows, only_there = collections.defaultdict(list), collections.defaultdict(list)
     for candidates, recorded_times in zip(estimated, times):
         for candidate, variants in candidates:
             named = variants[1:] or variants  # the first is one of them
             for variant, kernel, _, factors in named:
+                there = recorded.time_in_networks(recorded_times, candidate, variant)
                 if (us := recorded.time_of(recorded_times, candidate, variant)) is not None:
-                    rows[kernel].append((factors, us))
-            _, kernel, _, factors = variants[0]
-            if (us := recorded.time_in_networks(recorded_times, candidate)) is not None:
-                rows[kernel] += IN_NETWORKS * [(factors, us)]
-    return rows
+                    rows[kernel] += (1 if there is None else IN_NETWORKS) * [(factors, us)]
+                elif there is not None:
+                    only_there[kernel].append((factors, there))
+    return {kernel: rows[kernel] + (only_there[kernel] if len(rows[kernel]) < TOO_FEW else [])
+            for kernel in rows.keys() | only_there.keys()}
 
 
 class Choices:
@@ -250,9 +251,10 @@ def main() -> int:
     choices = Choices(names, estimated, times)
     indices = [i for i, (key, _) in enumerate(document["layers"]) if is_fitted(key)]
     shares = choices.shares(document["networks"], {i: at for at, i in enumerate(indices)})
-    in_networks = [(names.index(variants[0][1]), variants[0][3], us) for candidates, of in zip(estimated, times)
-                   for candidate, variants in candidates
-                   if (us := recorded.time_in_networks(of, candidate)) is not None and variants[0][1] in constants]
+    in_networks = [(names.index(kernel), factors, us) for candidates, of in zip(estimated, times)
+                   for candidate, variants in candidates for variant, kernel, _, factors in variants[1:] or variants
+                   if (us := recorded.time_in_networks(of, candidate, variant)) is not None and kernel in constants
+                   and recorded.time_of(of, candidate, variant) is not None]
     kernels, factors, of = zip(*in_networks)
     trained = train(np.array([constants[name] for name in names]), np.isin(names, own), choices, shares,
                     (np.array(kernels), np.array(factors, float), np.array(of)))

@@ -5,11 +5,12 @@
     pack_layers.py --likely FILE.json    kernels that took at most a fifth longer alone than the fastest of some layer of a
                                          network, for record_layers.py --forced
 
-With --onto the recordings are added to what that file holds; times in networks take the place of those in it. Of a
-layer that several files hold, the least time of each kernel is kept, with three digits. A step of a network that
+With --onto the recordings are added to what that file holds; layers that are recorded again lose their times in it. Of
+a layer that several recordings hold, the least time of each kernel is kept, with three digits. A step of a network that
 computes one convolution, or one with the global average after it, gives its kernel's time in networks: the median over
-all layers of that shape. Chains of layers are those of the file, with their times in the recordings, which do not name
-their layers. Networks whose layers are not named in the file are left out, and counted on stderr.
+all layers of that shape. It is that of the variant that was timed first, because variants are timed in the order of
+their estimates. Chains of layers are those of the file, with their times in the recordings, which do not name their
+layers. Networks whose layers are not named in the file are left out, and counted on stderr.
 """
 
 from __future__ import annotations
@@ -141,17 +142,21 @@ def main() -> int:
         parser.error("recordings are needed")
     documents = [read(path) for path in a.recorded]
     before = recorded.load(a.onto) if a.onto else {"layers": [], "networks": {}, "chains": recorded.load()["chains"]}
-    layers: dict[str, dict[str, float]] = collections.defaultdict(dict, before["layers"])
+    layers: dict[str, dict[str, float]] = {}
     for document in documents:
         for key, times in document["layers"].items():
+            of = layers.setdefault(key, {})
             for kernel, us in times.items():
-                layers[key][kernel] = min(float(f"{us:.3g}"), layers[key].get(kernel, math.inf))
+                of[kernel] = min(float(f"{us:.3g}"), of.get(kernel, math.inf))
+    layers = dict(before["layers"]) | layers
     keys_by_shape = collections.defaultdict(list)
     for key in layers:
         if not key.endswith("; then average") and (shape := shape_of(key)) is not None:
             keys_by_shape[shape].append(key)
     for (key, kernel), times in times_in_networks(documents, keys_by_shape).items():
-        layers[key][f"{kernel} in its network"] = float(f"{statistics.median(times):.3g}")
+        alone = layers.get(key.removesuffix("; then average"), {})
+        if (first := next((name for name in alone if name.split()[0] == kernel), None)) is not None:
+            layers.setdefault(key, {})[first.removesuffix(recorded.IN_NETWORK) + recorded.IN_NETWORK] = float(f"{statistics.median(times):.3g}")
     keys = sorted(layers)
     index = {key: i for i, key in enumerate(keys)}
     old = [key for key, _ in before["layers"]]
@@ -165,7 +170,7 @@ def main() -> int:
         else:
             nameless += 1
     machines = [row["machine"] for document in documents for row in document["networks"] if "machine" in row]
-    machine = ", and ".join(dict.fromkeys([*([before["machine"]] if a.onto else []), *machines])) or "unknown"
+    machine = ", and ".join(dict.fromkeys([*(before["machine"].split(", and ") if a.onto else []), *machines])) or "unknown"
     packed = {"machine": machine, "date": max(document["date"] for document in documents),
               "made_by": "tests/gpu/record_layers.py, tests/cuda/cost/pack_layers.py",
               "layers": [[key, layers[key]] for key in keys], "networks": networks, "chains": chains_in_networks(documents, before["chains"])}

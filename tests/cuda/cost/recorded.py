@@ -1,8 +1,8 @@
 """Layers whose kernels were timed on a GPU (h100-layers.json.xz), and what their candidates estimate today.
 
 The file: "layers": [key, {"KERNEL VARIANT": microseconds}], where a key is engine/plan/tuner.h's node_key(), and
-"KERNEL in its network" is its time in networks, in the variant that it chooses itself; "; then average" after a key: the
-global average that follows is fused. "networks": {"NAME PRECISION BATCH": {"layers": {index of a layer: how often}, "not_recorded": convolutions}}. "chains":
+"KERNEL VARIANT in its network" is its time in networks; "; then average" after a key: the global average that follows is
+fused. "networks": {"NAME PRECISION BATCH": {"layers": {index of a layer: how often}, "not_recorded": convolutions}}. "chains":
 [kernel, keys of its layers, of each layer where its inputs come from, microseconds in networks]; an input is "n0" of the
 chain's first layer, "i0" the first input of that, "o0" another value, "-" a constant.
 """
@@ -17,6 +17,7 @@ import re
 import statistics
 import subprocess
 
+IN_NETWORK = " in its network"
 FILE = pathlib.Path(__file__).with_name("h100-layers.json.xz")
 
 
@@ -24,39 +25,45 @@ def load(path: pathlib.Path = FILE) -> dict:
     return json.loads(lzma.open(path).read())
 
 
+def tile_of(name: str) -> str:
+    """A kernel with its tile, of a recorded name: without what does not change its code."""
+    words = name.removesuffix(IN_NETWORK).split()
+    if words[0] not in ("implicit_gemm", "pipelined_gemm", "resident_gemm"):
+        return words[0]
+    return " ".join([words[0], *(word.split("+")[0].split("/")[0] for word in words[1:2])])
+
+
 def kinds_of(key: str, name: str) -> list[tuple]:
-    """What a kernel's time in networks over its time alone depends on, the finest first."""
+    """What a kernel's time in networks beyond its time alone depends on, the finest first."""
     operands = key.split("; ")[1].split(" -> ")[0].split(", ")
-    kind = (name.split()[0], key.startswith("QConv{"))
+    kinds = [(words, key.startswith("QConv{")) for words in (tile_of(name), name.split()[0])]
     if not key.startswith(("Conv{", "QConv{")):
-        return [kind]
+        return kinds
     alone = operands[0].split()[1].startswith("1x")
-    return [(*kind, alone, " ".join(key.split("[")[1].split()[:2]) == "1 1", len(operands) > 3), (*kind, alone), kind]
+    is_1x1 = " ".join(key.split("[")[1].split()[:2]) == "1 1"
+    return [of for kind in kinds for of in ((*kind, alone, is_1x1, len(operands) > 3), (*kind, alone), kind)]
 
 
 def as_in_networks(document: dict) -> list[list]:
-    """The layers, with the times of kernels alone as they are in networks: times what networks took over what was taken
-    alone. Where a layer was not recorded in networks with a candidate, this is the median over its layers of the same
-    kind. Alone a kernel is its own neighbour, and what its launch overlaps with is not what it is in a network."""
-    found, own = collections.defaultdict(list), {}
+    """The layers, with the times of kernels alone as they are in networks: the time there where the variant was recorded
+    there, else the time alone and the median of what layers of the same kind took longer. Alone a kernel is its own
+    neighbour: its instructions are in the caches, and its launch overlaps with blocks of its own size."""
+    found = collections.defaultdict(list)
     for key, times in document["layers"]:
-        first: dict[str, float] = {}  # the variant that networks run is the first that was timed
         for name, us in times.items():
-            if is_choice(name):
-                first.setdefault(name.split()[0], us)
-        for name, us in times.items():
-            if name.endswith(" in its network") and name.split()[0] in first:
-                own[key, name.split()[0]] = us / first[name.split()[0]]
+            if name.endswith(IN_NETWORK) and (alone := times.get(name.removesuffix(IN_NETWORK))) is not None:
                 for kind in kinds_of(key, name):
-                    found[kind].append(us / first[name.split()[0]])
-    ratios = {kind: statistics.median(values) for kind, values in found.items() if len(values) >= 10}
+                    found[kind].append(us - alone)
+    longer = {kind: statistics.median(values) for kind, values in found.items() if len(values) >= 8}
 
-    def ratio(key: str, name: str) -> float:
-        of_kinds = (ratios[kind] for kind in kinds_of(key, name) if kind in ratios)
-        return own.get((key, name.split()[0]), next(of_kinds, 1.0))
+    def as_there(key: str, name: str, us: float, times: dict[str, float]) -> float:
+        if not is_choice(name):
+            return us
+        added = next((longer[kind] for kind in kinds_of(key, name) if kind in longer), 0.0)
+        there = times.get(name + IN_NETWORK, us + added)
+        return max((there + us + added) / 2, 0.7 * us)  # where a launch overlaps, its part of the time is uncertain
 
-    return [[key, {name: us * (ratio(key, name) if is_choice(name) else 1) for name, us in times.items()}]
-            for key, times in document["layers"]]
+    return [[key, {name: as_there(key, name, us, times) for name, us in times.items()}] for key, times in document["layers"]]
 
 
 def described(key: str) -> str | None:
@@ -126,20 +133,19 @@ def is_int8(candidates: list) -> bool:
     return any(" i8" in kernel for _, variants in candidates for _, kernel, _, _ in variants)
 
 
+def name_of(candidate: str, variant: str) -> str:
+    """What was recorded of a candidate: of libraries their first proposal."""
+    return f"{candidate} proposal 0" if candidate in ("cudnn", "im2col_gemm") else f"{candidate} {variant}".strip()
+
+
 def time_of(times: dict[str, float], candidate: str, variant: str) -> float | None:
-    """What was recorded of a candidate alone: of libraries their first proposal."""
-    return times.get(f"{candidate} proposal 0" if candidate in ("cudnn", "im2col_gemm") else f"{candidate} {variant}".strip())
+    return times.get(name_of(candidate, variant))
 
 
 def is_choice(name: str) -> bool:
     """Whether what was timed can be chosen without timing: a kernel alone, of libraries their first proposal."""
-    return not name.endswith(" in its network") and ("proposal" not in name or name.endswith("proposal 0"))
+    return not name.endswith(IN_NETWORK) and ("proposal" not in name or name.endswith("proposal 0"))
 
 
-def time_in_networks(times: dict[str, float], candidate: str) -> float | None:
-    return times.get(f"{candidate} in its network")
-
-
-def chosen_time(times: dict[str, float], candidate: str, variants: list) -> float | None:
-    """Of the variant that the candidate chooses itself: the first one of those that it names."""
-    return time_of(times, candidate, variants[1][0] if len(variants) > 1 else "")
+def time_in_networks(times: dict[str, float], candidate: str, variant: str) -> float | None:
+    return times.get(name_of(candidate, variant) + IN_NETWORK)
