@@ -92,7 +92,7 @@ def is_fitted(key: str) -> bool:
 
 
 def rows_of(estimated: list, times: list[dict[str, float]]) -> dict[str, list]:
-    """By kernel (factors, microseconds); of kernels of which too few layers were timed alone, those in networks, too."""
+    """By kernel (factors, microseconds). Where too few layers were timed alone, those in networks count, too."""
     rows, only_there = collections.defaultdict(list), collections.defaultdict(list)
     for candidates, recorded_times in zip(estimated, times):
         for candidate, variants in candidates:

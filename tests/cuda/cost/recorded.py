@@ -45,9 +45,9 @@ def kinds_of(key: str, name: str) -> list[tuple]:
 
 
 def as_in_networks(document: dict) -> list[list]:
-    """The layers, with the times of kernels alone as they are in networks: the time there where the variant was recorded
-    there, else the time alone and the median of what layers of the same kind took longer. Alone a kernel is its own
-    neighbour: its instructions are in the caches, and its launch overlaps with blocks of its own size."""
+    """The layers, with the times of kernels alone as they are in networks: with the median of what layers of the same
+    kind took longer there, half and half with the layer's own time there if that was recorded. Alone a kernel is its
+    own neighbour: its instructions are in the caches, and its launch overlaps with blocks of its own size."""
     found = collections.defaultdict(list)
     for key, times in document["layers"]:
         for name, us in times.items():
