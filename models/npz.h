@@ -22,7 +22,7 @@ using ArrayLimit = std::function<std::optional<std::size_t>(const std::string& n
 /// The arrays of an archive that are wanted, by their names without ".npy". Nothing else is unpacked, and memory is
 /// allocated for no more bytes than the limit of an array and its header. Members are stored or deflated. Throws Error,
 /// beginning with `file`, for a damaged archive, and for members that are encrypted, compressed otherwise, larger than
-/// their limit or there twice. `names`, where given, gets the names of all arrays.
+/// their limit or there twice. `names`, where given, gets the names of all arrays. ZIP64 archives are read.
 std::map<std::string, Tensor> parse_npz(std::string_view content, const std::filesystem::path& file,
                                         const ArrayLimit& limit, std::vector<std::string>* names = nullptr);
 

@@ -3,6 +3,7 @@
 import io
 import json
 import struct
+import unittest.mock
 import zipfile
 
 import onnx_model
@@ -30,6 +31,12 @@ def npz(arrays, method=zipfile.ZIP_STORED):
             with archive.open(name + ".npy", "w", force_zip64=True) as member:
                 member.write(array)
     return content.getvalue()
+
+
+def long_npz(arrays, method=zipfile.ZIP_STORED):
+    """As npz(), with all sizes and offsets in 64 bits, as for arrays of 4 GiB and more."""
+    with unittest.mock.patch.object(zipfile, "ZIP64_LIMIT", -1):
+        return npz(arrays, method)
 
 
 def two_inputs(batch="N"):
@@ -126,6 +133,50 @@ class Arrays(CommandTest):
         # A folder with images is one of images.
         self.write_bmp("arrays/image.bmp", (1, 2, 3))
         self.assertEqual(list(self.calibrate("one.onnx", "arrays")["images"]["files"]), ["image.bmp"])
+
+    def test_archives_with_numbers_of_64_bits_are_read(self):
+        short = self.calibrate("model.onnx", "sounds")
+        for i in range(12):
+            method = zipfile.ZIP_DEFLATED if i % 2 else zipfile.ZIP_STORED
+            content = long_npz(sample(i), method)
+            self.assertIn(b"PK\x06\x06", content)
+            self.write(f"long/{i % CLASSES}/{i}.npz", content)
+        self.assertEqual(self.calibrate("model.onnx", "long")["tensors"], short["tensors"])
+
+        content = long_npz(sample(0))
+        end, locator = content.index(b"PK\x06\x06"), content.index(b"PK\x06\x07")
+        entry = content.index(b"PK\x01\x02")
+        name, = struct.unpack("<H", content[entry + 28:entry + 30])
+        extra = entry + 46 + name
+        self.assertEqual(struct.unpack("<HH", content[extra:extra + 4]), (1, 24))  # both sizes, the offset
+
+        def changed(at, form, *numbers):
+            part = struct.pack(form, *numbers)
+            return content[:at] + part + content[at + len(part):]
+
+        huge = (1 << 64) - 1
+        cases = (
+            (changed(locator + 8, "<Q", huge), "not where its locator says"),
+            (changed(locator + 8, "<Q", end - 1), "not where its locator says"),
+            (changed(locator, "<I", 0)[:-6] + b"\xff" * 4 + content[-2:], "the archive's directory is not inside of it"),
+            (changed(end + 16, "<I", 1), "in several parts"),
+            (changed(end + 24, "<Q", huge), "in several parts"),
+            (changed(end + 24, "<QQ", huge, huge), "the archive's directory is damaged"),
+            (changed(end + 40, "<Q", huge), "the archive's directory is not inside of it"),
+            (changed(end + 48, "<Q", huge), "the archive's directory is not inside of it"),
+            (changed(extra, "<H", 2), "the archive's directory is damaged"),
+            (changed(extra + 2, "<H", 16), "the archive's directory is damaged"),
+            (changed(extra + 2, "<H", 25), "the archive's directory is damaged"),
+            (changed(extra + 4, "<Q", huge), "expected 48 at most"),
+            (changed(extra + 4, "<Q", 100), "two different sizes"),
+            (changed(extra + 12, "<Q", huge), "ends after the end of the file"),
+            (changed(extra + 20, "<Q", huge), "not where the archive's directory says"),
+        )
+        for i, (damaged, text) in enumerate(cases):
+            with self.subTest(case=i):
+                self.write("bad/0.npz", damaged)
+                done = self.pipit("calibrate", "model.onnx", "bad", "--output", "p.json", code=RUNTIME)
+                self.assert_one_line_error(done, "0.npz", text)
 
     def test_messages_say_what_is_wrong(self):
         good = sample(0)
