@@ -70,11 +70,11 @@ struct QuantizedFile {
   std::vector<std::string> notes;  ///< what a user should know
 };
 
-/// Writes a model with a plan's scales as standard ONNX (opset 13: QuantizeLinear and DequantizeLinear around the
-/// layers in INT8, weights and biases as integers). pipit runs the file without a plan, with the bits that
-/// Precision::int8 with the plan gives. Throws Error for a plan of another model, for files that cannot be read or
-/// written, and for an `output` that is the model or the plan, or what pipit keeps; UnsupportedError for a model that
-/// is quantized already.
+/// Writes a model with a plan's scales as standard ONNX (opset 13, or a later one that has all layers: QuantizeLinear
+/// and DequantizeLinear around the layers in INT8, weights and biases as integers). pipit runs the file without a plan,
+/// with the bits that Precision::int8 with the plan gives. Throws Error for a plan of another model, for files that
+/// cannot be read or written, and for an `output` that is the model or the plan, or what pipit keeps; UnsupportedError
+/// for a model that is quantized already.
 QuantizedFile quantize(const std::string& model, const std::filesystem::path& plan,
                        const std::filesystem::path& output, const QuantizeOptions& options = {});
 

@@ -82,11 +82,13 @@ void add_quantize(CLI::App& app, int& exit_code) {
          {"u8", "s8"})
       ->capture_default_str();
   command->footer(
-      "The file is standard ONNX (opset 13): QuantizeLinear and DequantizeLinear around the layers that "
-      "compute in\n"
-      "INT8, batch normalization folded, weights int8 per output channel, biases int32. pipit runs it "
-      "without a plan,\n"
-      "with the bits that --precision int8 --plan gives; nodes that the plan keeps stay in floating point.\n"
+      "The file is standard ONNX (opset 13, or a later one that has all layers): QuantizeLinear and "
+      "DequantizeLinear\n"
+      "around the layers that compute in INT8, batch normalization folded, weights int8 per output channel, "
+      "biases\n"
+      "int32. pipit runs it without a plan, with the bits that --precision int8 --plan gives; nodes that the "
+      "plan\n"
+      "keeps stay in floating point.\n"
       "Example: pipit quantize model.onnx --plan plan.json --output model-int8.onnx");
   command->callback([options, &exit_code] { exit_code = quantize(*options); });
 }

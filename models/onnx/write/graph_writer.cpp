@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "layers/common/dispatch.h"
+#include "layers/ops/quantize.h"
 #include "models/onnx/attribute_type.h"
 
 namespace pipit::internal::onnx {
@@ -58,9 +60,10 @@ onnx_pb::AttributeProto& attribute(onnx_pb::NodeProto& node, const char* name, s
 
 }  // namespace
 
-GraphWriter::GraphWriter(const Graph& graph, onnx_pb::GraphProto& proto, bool symbolic_batch)
+GraphWriter::GraphWriter(const Graph& graph, onnx_pb::GraphProto& proto, int opset, bool symbolic_batch)
     : graph_(graph),
       proto_(proto),
+      opset_(opset),
       names_(graph.values().size()),
       dequantized_(graph.values().size()),
       quantizations_(graph.values().size()),
@@ -141,8 +144,11 @@ std::string GraphWriter::integers(const std::string& wanted, const std::vector<s
                      Tensor::from<std::int64_t>(Shape{static_cast<std::int64_t>(values.size())}, values));
 }
 
-std::string GraphWriter::number(const std::string& wanted, float value) {
-  return initializer(wanted, Tensor::scalar(value));
+std::string GraphWriter::number(const std::string& wanted, double value, ValueId like) {
+  const DType type = like == kNoValue || is_integer(like) ? DType::f32 : desc(like).dtype;
+  return with_dtype(type, [&]<typename T>(std::type_identity<T> /*type*/) {
+    return initializer(wanted, Tensor::scalar(static_cast<T>(value)));
+  });
 }
 
 GraphWriter::Names GraphWriter::scale_and_zero_point(const Quantization& q) {
@@ -218,8 +224,10 @@ void GraphWriter::quantize(const Node& node, const Quantization& q) {
 }
 
 void GraphWriter::dequantize(const Node& node) {
-  Names inputs = scale_and_zero_point(quantization(node.inputs[0]));
-  inputs.insert(inputs.begin(), names_[index(node.inputs[0])]);
+  const ValueId x = node.inputs[0];
+  const bool known = is_integer(x);  // else the integers are the graph's input
+  Names inputs = scale_and_zero_point(known ? quantization(x) : layer_as<Dequantize>(*node.layer).x());
+  inputs.insert(inputs.begin(), known ? names_[index(x)] : operand(x));
   add("DequantizeLinear", node.name, inputs);
   store(node.outputs[0]);
 }
@@ -260,6 +268,10 @@ void set(onnx_pb::NodeProto& node, const char* name, const char* value) {
 }
 void set(onnx_pb::NodeProto& node, const char* name, const std::vector<std::int64_t>& values) {
   attribute(node, name, kInts).mutable_ints()->Add(values.begin(), values.end());
+}
+
+void set(onnx_pb::NodeProto& node, const char* name, const std::vector<float>& values) {
+  attribute(node, name, kFloats).mutable_floats()->Add(values.begin(), values.end());
 }
 
 void set(onnx_pb::NodeProto& node, const char* name, const std::vector<const char*>& values) {

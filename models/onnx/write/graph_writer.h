@@ -23,9 +23,11 @@ class GraphWriter {
  public:
   using Names = std::vector<std::string>;
 
-  GraphWriter(const Graph& graph, onnx_pb::GraphProto& proto, bool symbolic_batch);
+  GraphWriter(const Graph& graph, onnx_pb::GraphProto& proto, int opset, bool symbolic_batch);
 
   const Graph& graph() const { return graph_; }
+  /// Of the file, file_opset() at least.
+  int opset() const { return opset_; }
   const TensorDesc& desc(ValueId id) const { return graph_.value(id).desc; }
 
   /// What nodes that compute in floating point read: the value, INT8 ones after one DequantizeLinear. A constant
@@ -47,7 +49,8 @@ class GraphWriter {
   /// An initializer named `wanted`, with a number appended where that is taken. Returns its name.
   std::string initializer(const std::string& wanted, const Tensor& tensor);
   std::string integers(const std::string& wanted, const std::vector<std::int64_t>& values);
-  std::string number(const std::string& wanted, float value);
+  /// A number of the type of `like`; f32 without it and for INT8 values.
+  std::string number(const std::string& wanted, double value, ValueId like = kNoValue);
   /// Initializers with scale and zero point; tensors that are quantized alike share them.
   Names scale_and_zero_point(const Quantization& q);
 
@@ -78,6 +81,7 @@ class GraphWriter {
 
   const Graph& graph_;
   onnx_pb::GraphProto& proto_;
+  int opset_;
   onnx_pb::NodeProto* last_ = nullptr;
   std::unordered_set<std::string> value_names_;
   std::unordered_set<std::string> node_names_;
@@ -92,6 +96,9 @@ class GraphWriter {
   bool any_full_ = false;
 };
 
+/// The opset that the graph is written in: 13 where that has all of its layers, else the first one that has.
+int file_opset(const Graph& graph);
+
 /// TensorProto.DataType. Throws UnsupportedError for f16.
 std::int32_t data_type(DType type);
 
@@ -99,6 +106,7 @@ void set(onnx_pb::NodeProto& node, const char* name, std::int64_t value);
 void set(onnx_pb::NodeProto& node, const char* name, float value);
 void set(onnx_pb::NodeProto& node, const char* name, const char* value);
 void set(onnx_pb::NodeProto& node, const char* name, const std::vector<std::int64_t>& values);
+void set(onnx_pb::NodeProto& node, const char* name, const std::vector<float>& values);
 void set(onnx_pb::NodeProto& node, const char* name, const std::vector<const char*>& values);
 /// kernel_shape, strides and pads; dilations and ceil_mode where they say something.
 void set_window(onnx_pb::NodeProto& node, const Window& window);
@@ -110,13 +118,13 @@ void add_pool(GraphWriter& writer, const Node& node, const PoolAttributes& attri
 void add_unary(GraphWriter& writer, const Node& node, const UnaryAttributes& attributes);
 
 /// Writes one node of the graph. Returns false for layers of another kind, throws UnsupportedError for attributes that
-/// have no form in opset 13.
+/// have no form in the file's opset.
 bool write_conv_layer(GraphWriter& writer, const Node& node);  // Conv, ConvTranspose, Gemm, MatMul, Pool
 bool write_elementwise_layer(GraphWriter& writer,
                              const Node& node);  // Unary, Binary, normalizations, Softmax, Reduce
 bool write_movement_layer(GraphWriter& writer,
                           const Node& node);  // Reshape, Concat and what else moves elements
-bool write_selecting_layer(GraphWriter& writer, const Node& node);  // Where, ArgMax, Cast, Resize
+bool write_selecting_layer(GraphWriter& writer, const Node& node);  // Where, ArgMax, Cast, Resize, GridSample
 bool write_position_layer(GraphWriter& writer,
                           const Node& node);  // by positions that are data, TopK, CumSum, Recurrent
 bool write_int8_layer(GraphWriter& writer, const Node& node);

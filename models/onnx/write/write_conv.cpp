@@ -84,22 +84,24 @@ std::string pad_below_all(GraphWriter& writer, const Node& node, const std::stri
 }  // namespace
 
 void add_pool(GraphWriter& writer, const Node& node, const PoolAttributes& attributes) {
-  if (attributes.kind == PoolKind::lp) fail_unsupported("pooling by a norm");
-  if (attributes.indices) fail_unsupported("pooling with indices");
+  static constexpr const char* kOperators[] = {"MaxPool", "AveragePool", "LpPool"};
+  const std::string op = kOperators[static_cast<std::size_t>(attributes.kind)];
   std::string x = writer.operand(node.inputs[0]);
   const bool max = attributes.kind == PoolKind::max;
-  if (attributes.global) {
-    writer.add(max ? "GlobalMaxPool" : "GlobalAveragePool", node.name, {x});
-    return;
-  }
-  const auto& dilation = attributes.window.dilation;
-  if (!max && std::any_of(dilation.begin(), dilation.end(), [](std::int64_t d) { return d != 1; }))
-    fail_unsupported("average pooling with dilation, which opset 13 does not have");
   Window window = attributes.window;
-  if (max && pads_reach_kernel(window)) x = pad_below_all(writer, node, x, window);
-  onnx_pb::NodeProto& pool = writer.add(max ? "MaxPool" : "AveragePool", node.name, {x});
+  if (max && !attributes.global && pads_reach_kernel(window)) {
+    if (attributes.indices)
+      fail_unsupported("max pooling with indices whose padding reaches its kernel's extent");
+    x = pad_below_all(writer, node, x, window);
+  }
+  onnx_pb::NodeProto& pool =
+      writer.add((attributes.global ? "Global" : "") + op, node.name, {x}, attributes.indices ? 2 : 1);
+  if (attributes.kind == PoolKind::lp) set(pool, "p", attributes.p);
+  if (attributes.global) return;
   set_window(pool, window);
-  if (!max && attributes.count_include_pad) set(pool, "count_include_pad", std::int64_t{1});
+  if (attributes.kind == PoolKind::average && attributes.count_include_pad)
+    set(pool, "count_include_pad", std::int64_t{1});
+  if (attributes.column_major_indices) set(pool, "storage_order", std::int64_t{1});
 }
 
 bool write_conv_layer(GraphWriter& writer, const Node& node) {
@@ -116,6 +118,7 @@ bool write_conv_layer(GraphWriter& writer, const Node& node) {
     writer.store(node.outputs[0]);
   } else if (const auto* pool = layer_if<Pool>(node)) {
     add_pool(writer, node, pool->attributes());
+    if (node.outputs.size() > 1) writer.store(node.outputs[1], {}, 1);
     writer.store(node.outputs[0], writer.moved_quantization(node));
   } else {
     return false;

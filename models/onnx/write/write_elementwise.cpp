@@ -75,9 +75,9 @@ void write_gated(GraphWriter& writer, const Node& node, const std::string& x) {
 
 // 0.5 x (1 + erf(x / sqrt(2)))
 void write_gelu(GraphWriter& writer, const Node& node, const std::string& x) {
-  const std::string root = writer.number(node.name + "/sqrt2", std::numbers::sqrt2_v<float>);
-  const std::string one = writer.number(node.name + "/one", 1);
-  const std::string half = writer.number(node.name + "/half", 0.5F);
+  const std::string root = writer.number(node.name + "/sqrt2", std::numbers::sqrt2, node.inputs[0]);
+  const std::string one = writer.number(node.name + "/one", 1, node.inputs[0]);
+  const std::string half = writer.number(node.name + "/half", 0.5, node.inputs[0]);
   writer.add("Div", node.name + "/div", {x, root});
   writer.add("Erf", node.name + "/erf", {writer.last_result()});
   writer.add("Add", node.name + "/add", {writer.last_result(), one});
@@ -87,26 +87,27 @@ void write_gelu(GraphWriter& writer, const Node& node, const std::string& x) {
 
 // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 void write_gelu_tanh(GraphWriter& writer, const Node& node, const std::string& x) {
-  const auto number = [&](const char* part, float value) { return writer.number(node.name + part, value); };
+  const auto number = [&](const char* part, double value) {
+    return writer.number(node.name + part, value, node.inputs[0]);
+  };
   const auto then = [&](const char* op, const char* part, const std::string& other) {
     writer.add(op, node.name + part, {writer.last_result(), other});
   };
   writer.add("Pow", node.name + "/cube", {x, number("/three", 3)});
-  then("Mul", "/term", number("/factor", 0.044715F));
+  then("Mul", "/term", number("/factor", 0.044715));
   then("Add", "/inner", x);
-  then("Mul", "/scaled", number("/root", static_cast<float>(std::sqrt(2 / std::numbers::pi))));
+  then("Mul", "/scaled", number("/root", std::sqrt(2 / std::numbers::pi)));
   writer.add("Tanh", node.name + "/tanh", {writer.last_result()});
   then("Add", "/add", number("/one", 1));
   write_gated(writer, node, x);
-  then("Mul", "/halved", number("/half", 0.5F));
+  then("Mul", "/halved", number("/half", 0.5));
 }
 
 void write_clip(GraphWriter& writer, const Node& node, const std::string& x, const UnaryAttributes& a) {
-  if (writer.desc(node.inputs[0]).dtype != DType::f32) fail_unsupported("Clip of other types than f32");
-  const std::string low =
-      std::isinf(a.alpha) ? "" : writer.number(node.name + "/low", static_cast<float>(a.alpha));
-  const std::string high =
-      std::isinf(a.beta) ? "" : writer.number(node.name + "/high", static_cast<float>(a.beta));
+  const auto bound = [&](const char* part, double value) {
+    return std::isinf(value) ? "" : writer.number(node.name + part, value, node.inputs[0]);
+  };
+  const std::string low = bound("/low", a.alpha), high = bound("/high", a.beta);
   writer.add("Clip", node.name, {x, low, high});
 }
 
@@ -122,7 +123,7 @@ void add_unary(GraphWriter& writer, const Node& node, const UnaryAttributes& a) 
   } else if (a.kind == UnaryKind::gelu_tanh) {
     write_gelu_tanh(writer, node, x);
   } else if (a.kind == UnaryKind::pow) {
-    writer.add("Pow", node.name, {x, writer.number(node.name + "/exponent", alpha)});
+    writer.add("Pow", node.name, {x, writer.number(node.name + "/exponent", a.alpha, node.inputs[0])});
   } else if (a.kind == UnaryKind::clip) {
     write_clip(writer, node, x, a);
   } else if (a.kind == UnaryKind::selu || a.kind == UnaryKind::hard_sigmoid) {
@@ -130,10 +131,15 @@ void add_unary(GraphWriter& writer, const Node& node, const UnaryAttributes& a) 
     onnx_pb::NodeProto& proto = writer.add(selu ? "Selu" : "HardSigmoid", node.name, {x});
     set(proto, "alpha", alpha);
     set(proto, selu ? "gamma" : "beta", static_cast<float>(a.beta));
+  } else if (a.kind == UnaryKind::shrink) {
+    onnx_pb::NodeProto& proto = writer.add("Shrink", node.name, {x});
+    set(proto, "lambd", alpha);
+    set(proto, "bias", static_cast<float>(a.beta));
   } else if (a.kind == UnaryKind::silu || a.kind == UnaryKind::swish) {
     std::string argument = x;
     if (a.kind == UnaryKind::swish) {
-      writer.add("Mul", node.name + "/scaled", {x, writer.number(node.name + "/alpha", alpha)});
+      writer.add("Mul", node.name + "/scaled",
+                 {x, writer.number(node.name + "/alpha", a.alpha, node.inputs[0])});
       argument = writer.last_result();
     }
     writer.add("Sigmoid", node.name + "/sigmoid", {argument});
@@ -169,12 +175,25 @@ void write_binary(GraphWriter& writer, const Node& node, const BinaryAttributes&
 void write_softmax(GraphWriter& writer, const Node& node, const SoftmaxAttributes& attributes) {
   const Shape& shape = writer.desc(node.inputs[0]).shape;
   const SoftmaxGroups groups = softmax_groups(attributes, shape);
-  for (int d = groups.begin + 1; d < groups.end; ++d) {
-    if (shape[d] != 1) fail_unsupported("a softmax over several dimensions");
+  int wide = 0;
+  for (int d = groups.begin + 1; d < groups.end; ++d) wide += shape[d] != 1 ? 1 : 0;
+  std::string x = writer.operand(node.inputs[0]);
+  const char* op = attributes.log ? "LogSoftmax" : "Softmax";
+  if (wide == 0) {
+    set(writer.add(op, node.name, {x}), "axis", std::int64_t{groups.begin});
+    return;
   }
-  const std::string x = writer.operand(node.inputs[0]);
-  set(writer.add(attributes.log ? "LogSoftmax" : "Softmax", node.name, {x}), "axis",
-      std::int64_t{groups.begin});
+  // Several dimensions are one while it is computed. 0: as in the input, so that the model fits other batches.
+  if (groups.end != shape.rank() || shape.elements() == 0)
+    fail_unsupported("a softmax over several dimensions that are not the last ones");
+  std::vector<std::int64_t> flat(static_cast<std::size_t>(groups.begin), 0);
+  flat.push_back(-1);
+  std::vector<std::int64_t> whole(shape.dims().begin(), shape.dims().end());
+  if (groups.begin > 0) whole[0] = 0;
+  writer.add("Reshape", node.name + "/flat", {x, writer.integers(node.name + "/one", flat)});
+  set(writer.add(op, node.name, {writer.last_result()}), "axis", std::int64_t{groups.begin});
+  writer.add("Reshape", node.name + "/whole",
+             {writer.last_result(), writer.integers(node.name + "/shape", whole)});
 }
 
 // Reductions that are one operator.
@@ -185,12 +204,14 @@ constexpr Operators<ReduceKind> kReduce[] = {
     {ReduceKind::l2, "ReduceL2"},          {ReduceKind::sum_square, "ReduceSumSquare"},
     {ReduceKind::log_sum, "ReduceLogSum"}, {ReduceKind::log_sum_exp, "ReduceLogSumExp"}};
 
-// Opset 13 has the axes of a sum as an input, those of all others as an attribute.
-void write_reduce(GraphWriter& writer, const Node& node, const ReduceAttributes& attributes) {
-  GraphWriter::Names inputs{writer.operand(node.inputs[0])};
-  const bool as_input = attributes.kind == ReduceKind::sum && !attributes.axes.empty();
-  if (as_input) inputs.push_back(writer.integers(node.name + "/axes", attributes.axes));
-  onnx_pb::NodeProto& proto = writer.add(operator_of(kReduce, attributes.kind), node.name, inputs);
+// Opset 13 has the axes of a sum as an input, those of all others as an attribute; from 18 on all are inputs.
+void add_reduce(GraphWriter& writer, const std::string& name, const std::string& x,
+                const ReduceAttributes& attributes) {
+  GraphWriter::Names inputs{x};
+  const bool as_input =
+      (attributes.kind == ReduceKind::sum || writer.opset() >= 18) && !attributes.axes.empty();
+  if (as_input) inputs.push_back(writer.integers(name + "/axes", attributes.axes));
+  onnx_pb::NodeProto& proto = writer.add(operator_of(kReduce, attributes.kind), name, inputs);
   if (!as_input && !attributes.axes.empty()) set(proto, "axes", attributes.axes);
   set(proto, "keepdims", std::int64_t{attributes.keep_dims});
 }
@@ -201,25 +222,34 @@ void write_batch_norm(GraphWriter& writer, const Node& node, const BatchNormAttr
   set(writer.add("BatchNormalization", node.name, inputs), "epsilon", attributes.epsilon);
 }
 
+// With mean and deviation, in a file of an opset that has the operator.
+void write_whole_layer_norm(GraphWriter& writer, const Node& node, const LayerNormAttributes& attributes) {
+  const auto has = [&](std::size_t i) { return i < node.inputs.size() && node.inputs[i] != kNoValue; };
+  if (!has(1)) fail_unsupported("a layer normalization with its mean and deviation, without a scale");
+  GraphWriter::Names inputs{writer.operand(node.inputs[0]), writer.operand(node.inputs[1])};
+  if (has(2)) inputs.push_back(writer.operand(node.inputs[2]));
+  onnx_pb::NodeProto& proto = writer.add("LayerNormalization", node.name, inputs, attributes.outputs);
+  set(proto, "axis", attributes.axis);
+  set(proto, "epsilon", attributes.epsilon);
+  for (std::size_t o = 1; o < node.outputs.size(); ++o)
+    writer.store(node.outputs[o], {}, static_cast<int>(o));
+}
+
 // Opset 13 has no LayerNormalization: the form that PyTorch writes there, which other runtimes recognize.
 void write_layer_norm(GraphWriter& writer, const Node& node, const LayerNormAttributes& attributes) {
-  if (attributes.outputs != 1) fail_unsupported("a layer normalization with its mean and deviation");
-  const std::string x = writer.operand(node.inputs[0]);
-  const int rank = writer.desc(node.inputs[0]).shape.rank();
-  std::vector<std::int64_t> axes;
-  for (std::int64_t d = attributes.axis < 0 ? attributes.axis + rank : attributes.axis; d < rank; ++d) {
-    axes.push_back(d);
-  }
-  const auto mean = [&](const char* part, const std::string& of) {
-    set(writer.add("ReduceMean", node.name + part, {of}), "axes", axes);
-  };
-  mean("/mean", x);
+  const ValueId input = node.inputs[0];
+  const std::string x = writer.operand(input);
+  const int rank = writer.desc(input).shape.rank();
+  ReduceAttributes mean{ReduceKind::mean, {}, true};
+  for (std::int64_t d = attributes.axis < 0 ? attributes.axis + rank : attributes.axis; d < rank; ++d)
+    mean.axes.push_back(d);
+  add_reduce(writer, node.name + "/mean", x, mean);
   writer.add("Sub", node.name + "/difference", {x, writer.last_result()});
   const std::string difference = writer.last_result();
-  writer.add("Pow", node.name + "/square", {difference, writer.number(node.name + "/two", 2)});
-  mean("/variance", writer.last_result());
+  writer.add("Pow", node.name + "/square", {difference, writer.number(node.name + "/two", 2, input)});
+  add_reduce(writer, node.name + "/variance", writer.last_result(), mean);
   writer.add("Add", node.name + "/add",
-             {writer.last_result(), writer.number(node.name + "/epsilon", attributes.epsilon)});
+             {writer.last_result(), writer.number(node.name + "/epsilon", attributes.epsilon, input)});
   writer.add("Sqrt", node.name + "/deviation", {writer.last_result()});
   writer.add("Div", node.name, {difference, writer.last_result()});
   for (std::size_t i = 1; i < node.inputs.size(); ++i) {
@@ -254,11 +284,12 @@ bool write_elementwise_layer(GraphWriter& writer, const Node& node) {
   } else if (const auto* softmax = layer_if<Softmax>(node)) {
     write_softmax(writer, node, softmax->attributes());
   } else if (const auto* reduce = layer_if<Reduce>(node)) {
-    write_reduce(writer, node, reduce->attributes());
+    add_reduce(writer, node.name, writer.operand(node.inputs[0]), reduce->attributes());
   } else if (const auto* norm = layer_if<BatchNorm>(node)) {
     write_batch_norm(writer, node, norm->attributes());
   } else if (const auto* layer_norm = layer_if<LayerNorm>(node)) {
-    write_layer_norm(writer, node, layer_norm->attributes());
+    const LayerNormAttributes& a = layer_norm->attributes();
+    a.outputs == 1 ? write_layer_norm(writer, node, a) : write_whole_layer_norm(writer, node, a);
   } else if (const auto* instance_norm = layer_if<InstanceNorm>(node);
              instance_norm != nullptr && instance_norm->attributes().groups == 0) {
     write_instance_norm(writer, node, instance_norm->attributes());

@@ -13,10 +13,12 @@ void write_reshape(GraphWriter& writer, const Node& node, const ReshapeAttribute
   const Shape& from = writer.desc(node.inputs[0]).shape;
   const auto dims = attributes.shape.dims();
   std::vector<std::int64_t> shape(dims.begin(), dims.end());
-  if (from.rank() > 0 && !shape.empty() && shape[0] == from[0]) shape[0] = 0;
+  const bool empty = attributes.shape.elements() == 0;  // 0 is then what it says
+  if (!empty && from.rank() > 0 && !shape.empty() && shape[0] == from[0]) shape[0] = 0;
   const std::string x = writer.operand(node.inputs[0]);
   const std::string to = writer.integers(node.name + "/shape", shape);
-  writer.add("Reshape", node.name, {x, to});
+  onnx_pb::NodeProto& proto = writer.add("Reshape", node.name, {x, to});
+  if (empty) set(proto, "allowzero", std::int64_t{1});
 }
 
 void write_concat(GraphWriter& writer, const Node& node, const ConcatAttributes& attributes) {
@@ -52,9 +54,9 @@ const char* pad_mode(PadMode mode) {
     case PadMode::constant:
       return "constant";
     case PadMode::wrap:
-      break;
+      return "wrap";
   }
-  fail_unsupported("padding that wraps around, which opset 13 does not have");
+  return "";
 }
 
 void write_pad(GraphWriter& writer, const Node& node, const PadAttributes& attributes) {
@@ -68,7 +70,7 @@ void write_pad(GraphWriter& writer, const Node& node, const PadAttributes& attri
   std::vector<std::int64_t> pads = attributes.begin;
   pads.insert(pads.end(), attributes.end.begin(), attributes.end.end());
   const std::string amounts = writer.integers(node.name + "/pads", pads);
-  const std::string fill = writer.number(node.name + "/value", static_cast<float>(value));
+  const std::string fill = writer.number(node.name + "/value", value, node.inputs[0]);
   onnx_pb::NodeProto& pad = writer.add("Pad", node.name, {x, amounts, fill});
   if (attributes.mode != PadMode::constant) set(pad, "mode", mode);
 }
@@ -82,12 +84,31 @@ void write_split(GraphWriter& writer, const Node& node, const SplitAttributes& a
     writer.store(node.outputs[o], writer.moved_quantization(node), static_cast<int>(o));
 }
 
+// SpaceToDepth in an order that its operator does not have: [N, C, H / b, b, W / b, b], both blocks after C.
+void write_space_to_depth_by_columns(GraphWriter& writer, const Node& node, std::int64_t block) {
+  const Shape& shape = writer.desc(node.inputs[0]).shape;
+  const std::int64_t rows = shape[2] / block, columns = shape[3] / block;
+  const std::string x = writer.operand(node.inputs[0]);
+  const std::string apart = writer.integers(node.name + "/apart", {0, shape[1], rows, block, columns, block});
+  writer.add("Reshape", node.name + "/blocks", {x, apart});
+  set(writer.add("Transpose", node.name, {writer.last_result()}), "perm",
+      std::vector<std::int64_t>{0, 1, 3, 5, 2, 4});
+  const std::string joined = writer.last_result();
+  const std::string shape_name =
+      writer.integers(node.name + "/shape", {0, shape[1] * block * block, rows, columns});
+  writer.add("Reshape", node.name + "/depth", {joined, shape_name});
+}
+
 void write_depth_to_space(GraphWriter& writer, const Node& node, const DepthToSpaceAttributes& attributes) {
+  if (attributes.inverse && attributes.column_row_depth) {
+    write_space_to_depth_by_columns(writer, node, attributes.block);
+    return;
+  }
   const std::string x = writer.operand(node.inputs[0]);
   onnx_pb::NodeProto& proto =
       writer.add(attributes.inverse ? "SpaceToDepth" : "DepthToSpace", node.name, {x});
   set(proto, "blocksize", attributes.block);
-  if (attributes.column_row_depth && !attributes.inverse) set(proto, "mode", "CRD");
+  if (attributes.column_row_depth) set(proto, "mode", "CRD");
 }
 
 // The batch is written as 1, which broadcasts to any.

@@ -25,15 +25,14 @@ void write_gather(GraphWriter& writer, const Node& node, const IndexedAttributes
 }
 
 void write_scatter(GraphWriter& writer, const Node& node, const ScatterIndexedAttributes& attributes) {
-  if (attributes.reduction != ScatterReduction::none)
-    fail_unsupported("Scatter with a reduction, which opset 13 does not have");
+  static constexpr const char* kReductions[] = {"none", "add", "mul", "min", "max"};
   GraphWriter::Names inputs;
   for (const ValueId id : node.inputs) inputs.push_back(writer.operand(id));
-  if (is_elements(attributes.indexed)) {
-    set(writer.add("ScatterElements", node.name, inputs), "axis", attributes.indexed.axis);
-  } else {
-    writer.add("ScatterND", node.name, inputs);
-  }
+  const bool elements = is_elements(attributes.indexed);
+  onnx_pb::NodeProto& proto = writer.add(elements ? "ScatterElements" : "ScatterND", node.name, inputs);
+  if (elements) set(proto, "axis", attributes.indexed.axis);
+  if (attributes.reduction != ScatterReduction::none)
+    set(proto, "reduction", kReductions[static_cast<std::size_t>(attributes.reduction)]);
   writer.store(node.outputs[0]);
 }
 
@@ -63,7 +62,11 @@ const char* activation_name(UnaryKind kind) {
   if (kind == UnaryKind::relu) return "Relu";
   if (kind == UnaryKind::softplus) return "Softplus";
   if (kind == UnaryKind::softsign) return "Softsign";
-  fail_unsupported("a recurrent layer with an activation that has parameters");
+  if (kind == UnaryKind::elu) return "Elu";
+  if (kind == UnaryKind::leaky_relu) return "LeakyRelu";
+  if (kind == UnaryKind::thresholded_relu) return "ThresholdedRelu";
+  if (kind == UnaryKind::hard_sigmoid) return "HardSigmoid";
+  fail_unsupported("a recurrent layer with {}", unary_name(kind));
 }
 
 // Operators compute of x what the layer gets: their W takes it as it is, which the reader recognizes.
@@ -119,12 +122,22 @@ void write_recurrent(GraphWriter& writer, const Node& node, const RecurrentAttri
   static constexpr const char* kOperators[] = {"RNN", "GRU", "LSTM"};
   static constexpr const char* kDirections[] = {"forward", "reverse", "bidirectional"};
   std::vector<const char*> activations;
-  for (const UnaryAttributes& a : attributes.activations) activations.push_back(activation_name(a.kind));
+  std::vector<float> alphas, betas;  // of those that have one
+  for (const UnaryAttributes& a : attributes.activations) {
+    activations.push_back(activation_name(a.kind));
+    const bool hard = a.kind == UnaryKind::hard_sigmoid;
+    if (hard || a.kind == UnaryKind::elu || a.kind == UnaryKind::leaky_relu ||
+        a.kind == UnaryKind::thresholded_relu)
+      alphas.push_back(static_cast<float>(a.alpha));
+    if (hard) betas.push_back(static_cast<float>(a.beta));
+  }
   onnx_pb::NodeProto& proto = writer.add(kOperators[static_cast<std::size_t>(attributes.kind)], node.name,
                                          inputs, static_cast<int>(node.outputs.size()));
   set(proto, "hidden_size", g.hidden);
   set(proto, "direction", kDirections[static_cast<std::size_t>(attributes.direction)]);
   set(proto, "activations", activations);
+  if (!alphas.empty()) set(proto, "activation_alpha", alphas);
+  if (!betas.empty()) set(proto, "activation_beta", betas);
   if (attributes.clip > 0) set(proto, "clip", static_cast<float>(attributes.clip));
   if (attributes.linear_before_reset) set(proto, "linear_before_reset", std::int64_t{1});
   if (attributes.input_forget) set(proto, "input_forget", std::int64_t{1});

@@ -3,6 +3,7 @@
 
 #include "layers/ops/binary.h"
 #include "layers/ops/cast.h"
+#include "layers/ops/grid_sample.h"
 #include "layers/ops/reduce.h"
 #include "layers/ops/resize.h"
 #include "layers/passes/rewriter.h"
@@ -23,9 +24,9 @@ const char* coordinates_name(ResizeCoordinates coordinates) {
     case ResizeCoordinates::asymmetric:
       return "asymmetric";
     case ResizeCoordinates::half_pixel_symmetric:
-      break;
+      return "half_pixel_symmetric";
   }
-  fail_unsupported("Resize with half_pixel_symmetric, which opset 13 does not have");
+  return "";
 }
 
 const char* nearest_name(ResizeNearest nearest) {
@@ -42,9 +43,13 @@ const char* nearest_name(ResizeNearest nearest) {
   return "round_prefer_floor";
 }
 
+const char* interpolation_name(ResizeMode mode) {
+  static constexpr const char* kModes[] = {"nearest", "linear", "cubic"};
+  return kModes[static_cast<std::size_t>(mode)];
+}
+
 // By sizes where there are any, which holds for this batch only, else by scales.
 void write_resize(GraphWriter& writer, const Node& node, const ResizeAttributes& attributes) {
-  if (is_filtered(attributes)) fail_unsupported("Resize by cubic or antialiased kernels");
   const char* coordinates = coordinates_name(attributes.coordinates);
   const auto rank = static_cast<std::size_t>(attributes.rank);
   const std::string x = writer.operand(node.inputs[0]);
@@ -60,9 +65,27 @@ void write_resize(GraphWriter& writer, const Node& node, const ResizeAttributes&
         writer.initializer(node.name + "/scales", Tensor::from<float>(Shape{attributes.rank}, scales)));
   }
   onnx_pb::NodeProto& resize = writer.add("Resize", node.name, inputs);
-  set(resize, "mode", attributes.mode == ResizeMode::nearest ? "nearest" : "linear");
+  set(resize, "mode", interpolation_name(attributes.mode));
   set(resize, "coordinate_transformation_mode", coordinates);
   if (attributes.mode == ResizeMode::nearest) set(resize, "nearest_mode", nearest_name(attributes.nearest));
+  const ResizeFilter& filter = attributes.filter;
+  if (attributes.mode == ResizeMode::cubic) set(resize, "cubic_coeff_a", filter.cubic_a);
+  if (filter.antialias) set(resize, "antialias", std::int64_t{1});
+  if (filter.exclude_outside) set(resize, "exclude_outside", std::int64_t{1});
+}
+
+// Opset 20 has other names, and any number of spatial dimensions.
+void write_grid_sample(GraphWriter& writer, const Node& node, const GridSampleAttributes& attributes) {
+  static constexpr const char* kOldModes[] = {"nearest", "bilinear", "bicubic"};
+  static constexpr const char* kPaddings[] = {"zeros", "border", "reflection"};
+  const std::string x = writer.operand(node.inputs[0]);
+  const std::string grid = writer.operand(node.inputs[1]);
+  onnx_pb::NodeProto& proto = writer.add("GridSample", node.name, {x, grid});
+  set(proto, "mode",
+      writer.opset() < 20 ? kOldModes[static_cast<std::size_t>(attributes.mode)]
+                          : interpolation_name(attributes.mode));
+  set(proto, "padding_mode", kPaddings[static_cast<std::size_t>(attributes.padding)]);
+  set(proto, "align_corners", std::int64_t{attributes.align_corners});
 }
 
 }  // namespace
@@ -84,6 +107,8 @@ bool write_selecting_layer(GraphWriter& writer, const Node& node) {
     if (a.select_last) set(proto, "select_last_index", std::int64_t{1});
   } else if (const auto* resize = layer_if<Resize>(node)) {
     write_resize(writer, node, resize->attributes());
+  } else if (const auto* grid_sample = layer_if<GridSample>(node)) {
+    write_grid_sample(writer, node, grid_sample->attributes());
   } else {
     return false;
   }

@@ -14,8 +14,11 @@ namespace pipit::internal {
 
 namespace {
 
-constexpr std::int64_t kIrVersion = 8;
-constexpr std::int64_t kOpset = 13;
+// The IR version that came with an opset.
+constexpr std::int64_t ir_version(int opset) {
+  return opset < 19 ? 8 : 9;
+}
+
 // A protocol buffer counts its bytes in an int.
 constexpr std::size_t kMaxBytes = std::numeric_limits<int>::max();
 
@@ -75,12 +78,14 @@ bool keeps_batch(const Graph& graph) {
 std::string write_onnx(const Graph& graph, const OnnxWriteOptions& options) {
   check_size(graph);
   onnx_pb::ModelProto model;
-  model.set_ir_version(kIrVersion);
-  model.add_opset_import()->set_version(kOpset);
+  const int opset = onnx::file_opset(graph);
+  model.set_ir_version(ir_version(opset));
+  model.add_opset_import()->set_version(opset);
   model.set_producer_name("pipit");
   model.set_producer_version(options.producer_version);
   model.mutable_graph()->set_name("pipit");
-  onnx::GraphWriter writer(graph, *model.mutable_graph(), options.symbolic_batch && keeps_batch(graph));
+  onnx::GraphWriter writer(graph, *model.mutable_graph(), opset,
+                           options.symbolic_batch && keeps_batch(graph));
   write_nodes(writer);
   writer.finish_outputs();
   std::map<std::string, std::string> metadata = options.metadata;
