@@ -143,7 +143,7 @@ int run(int argc, char** argv) {
   int exit_code = kExitOk;
   CLI::App app("Run ONNX image classifiers and see where their time goes.", "pipit");
   app.formatter(std::make_shared<HelpFormatter>());
-  app.set_version_flag("--version", version_text, "What this build is made of");
+  app.set_version_flag("--version", version_text, "Show the version and what this build includes");
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 ok, 1 runtime error, 2 usage, 3 unsupported model, 4 a check failed.\n"

@@ -168,14 +168,15 @@ void add_annotate(CLI::App& app, int& exit_code) {
   command->get_option("MODEL")->description("An ONNX file")->type_name("FILE");
   options->image.add_to(*command);
   command
-      ->add_option("--output", options->output, "The ONNX file to write; replaced when it exists (required)")
+      ->add_option("--output", options->output,
+                   "The ONNX file to write; an existing file is replaced (required)")
       ->type_name("FILE");
   command->footer(
       "Labels go into the metadata (metadata_props) under pipit.labels, one per line, preprocessing under\n"
-      "pipit.preprocess as JSON, --scores under pipit.scores (docs/metadata.md). All other bytes of the "
-      "model stay as they are; weights "
-      "that lie\n"
-      "in files beside it are copied where --output is in another folder, unless they are there already.\n"
+      "pipit.preprocess as JSON, --scores under pipit.scores (docs/metadata.md). All other bytes of the\n"
+      "model stay as they are. If --output is in another folder, weights in separate files are copied there, "
+      "unless\n"
+      "they exist already.\n"
       "Examples:\n"
       "  pipit annotate model.onnx --labels classes.txt --preset timm --output annotated.onnx\n"
       "  pipit annotate model.onnx --resize 256 --crop 224 --mean 0.5,0.5,0.5 --std 0.5,0.5,0.5 --output "

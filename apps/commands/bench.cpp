@@ -352,33 +352,33 @@ void add_bench(CLI::App& app, int& exit_code) {
   options->output.add_to(*command, {OutputForm::json, OutputForm::csv});
   command
       ->add_option("--against", options->against,
-                   "Another model, which runs in turns with each MODEL and is compared with it")
+                   "Another model, run in turns with each MODEL and compared with it")
       ->type_name("MODEL");
   command
-      ->add_option("--fail-above", options->fail_above,
-                   "Exit code 4 if anything compared is shown to be slower, and by more than N percent, or "
-                   "has too few runs to tell")
+      ->add_option(
+          "--fail-above", options->fail_above,
+          "Exit code 4 if a comparison shows a slowdown of more than N percent, or has too few runs to tell")
       ->check(nonnegative_number());
   add_wide_to(*command, options->wide);
   command->add_flag("--peak", options->peak,
                     "Also show the peak rates of the CPU with the same number of threads: fp32 multiply-adds "
                     "and reading memory, as stored by pipit ceilings or measured now");
   command->footer(
-      "Values of a LIST are separated by commas, or the option is repeated. Times are of whole runs on "
-      "random data, on a GPU with the copies in and out; p90 and p99 interpolate between ranks; cv is the "
-      "standard deviation over the "
-      "mean, and "
-      "above 5 % a warning says that the machine was busy. Load time is from opening the file to the first "
-      "run. Peak memory is that of the process while the row was measured.\n"
-      "Several precisions of a model, and what --against names, run in turns of 10 ms, and each is compared "
-      "with the first: the median of the turns' ratios with its 95 % interval. Differences below 1 % give no "
-      "verdict: the position of data in memory alone can cause that much.\n"
-      "With --streams images/s are counted over all streams in turns of 100 ms, with p10 and p90, and the "
-      "time of a turn divided by its runs is compared. Times of runs are of single runs while the other "
+      "Values of a list are separated by commas, or the option is repeated. Times are of whole runs on "
+      "random data, on a GPU including the copies in and out; p90 and p99 interpolate between ranks; cv is "
+      "the standard deviation divided by the mean, and a warning says if it is above 5 % because the machine "
+      "was busy. Load time lasts from opening the file to the first run. Peak memory is that of the process "
+      "while the row was measured.\n"
+      "Several precisions of a model, and the model of --against, run in turns of 10 ms, and each is "
+      "compared with the first: the median of the turns' ratios with its 95 % interval. Differences below 1 "
+      "% give no verdict, since the position of data in memory alone can cause them.\n"
+      "With --streams, images/s are counted over all streams in turns of 100 ms, with p10 and p90; the time "
+      "of a turn divided by its runs is compared. Times of runs are those of single runs while the other "
       "streams run.\n"
-      "A combination that fails gets a row with its error; the others go on. Exit code 1 if any failed, 3 if "
-      "only unsupported combinations did.\n"
-      "Examples:\n  pipit bench resnet50 --batch 1,8,32 --threads 1,2\n"
+      "A combination that fails gets a row with its error, and the others continue. Exit code 1 if any "
+      "failed, 3 if only unsupported combinations failed.\n"
+      "Examples:\n"
+      "  pipit bench resnet50 --batch 1,8,32 --threads 1,2\n"
       "  pipit bench resnet50 --streams 1,2 --batch 1,8\n"
       "  pipit bench a.onnx b.onnx --seconds 10 --json > times.json\n"
       "  pipit bench dense.onnx --against pruned.onnx --fail-above 0");

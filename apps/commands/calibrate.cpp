@@ -242,47 +242,47 @@ void add_calibrate(CLI::App& app, int& exit_code) {
                    "A folder of images or arrays (or one file); classes do not matter")
       ->type_name("IMAGES");
   command
-      ->add_option("--output", options->output, "The plan to write, JSON; replaced when it exists (required)")
+      ->add_option("--output", options->output,
+                   "The plan to write, JSON; an existing file is replaced (required)")
       ->type_name("FILE");
-  one_of(
-      command->add_option_function<std::string>(
-          "--method", [options](const std::string& name) { options->method.method = kMethods.at(name); },
-          "How far a range reaches: the largest magnitude, a percentile, least KL divergence, or least mean "
-          "squared error [mse]"),
-      {"minmax", "percentile", "entropy", "mse"});
+  one_of(command->add_option_function<std::string>(
+             "--method", [options](const std::string& name) { options->method.method = kMethods.at(name); },
+             "How ranges are chosen: the largest magnitude, a percentile, least KL divergence, or least mean "
+             "squared error [mse]"),
+         {"minmax", "percentile", "entropy", "mse"});
   command
       ->add_option("--percentile", options->percentile,
-                   "With --method percentile: percent of the magnitudes that are kept [99.99]")
+                   "With --method percentile: percent of the magnitudes that are not clipped [99.99]")
       ->check(positive_number() & CLI::Range(0.0, 100.0));
   command->add_flag("--per-tensor-weights", options->per_tensor_weights,
                     "One scale for all weights of a node instead of one per output channel");
   command->add_flag("--equalize", options->corrections.equalize,
                     "Cross-layer equalization: balance the channels between neighbouring convolutions before "
                     "calibrating (Nagel et al. 2019); the plan holds the factors");
-  command->add_flag(
-      "--bias-correction", options->corrections.bias_correction,
-      "Add to biases what rounding the weights takes from the mean of each output (Nagel et al. 2019); "
-      "the plan holds the differences");
+  command->add_flag("--bias-correction", options->corrections.bias_correction,
+                    "Correct biases for the change of each output's mean that rounding the weights causes "
+                    "(Nagel et al. 2019); the plan holds the differences");
   command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
       ->check(count_value())
       ->capture_default_str();
-  command->add_option("--skip", options->skip, "Leave out the first N images of the folder")
+  command->add_option("--skip", options->skip, "Skip the first N images of the folder")
       ->check(count_value())
       ->capture_default_str();
   add_strict_to(*command, options->strict);
   add_choices(*command, "--export", options->exports, {"trt-cache", "ncnn"},
-              "Also write the scales beside the plan for TensorRT (.trt-cache) or ncnn "
-              "(.ncnn-table)");
+              "Also write the scales for TensorRT (.trt-cache) or ncnn (.ncnn-table), next to the plan");
   command
-      ->add_option("--merge", options->merge,
-                   "Instead of calibrating: add up plans of different images (shards) of one model")
+      ->add_option(
+          "--merge", options->merge,
+          "Instead of calibrating: merge plans of one model that were made from different images (shards)")
       ->check(CLI::ExistingFile.description(""))
       ->type_name("FILE");
   command->add_flag("--no-histograms", options->no_histograms,
-                    "Leave the histograms out of the plan: smaller, but it cannot be merged");
+                    "Leave the histograms out of the plan: the file is smaller, but cannot be merged");
   add_wide_to(*command, options->wide);
   command->footer(
-      "A hundred images of all kinds that the model will see are a good start; below 32 a note says so.\n"
+      "Start with about a hundred images of all kinds that the model will see; with fewer than 32 a note "
+      "warns.\n"
       "Examples:\n"
       "  pipit calibrate squeezenet.onnx photos --resize 256 --crop 227 --output plan.json\n"
       "  pipit calibrate model.onnx photos --method percentile --percentile 99.9 --limit 100 --output "

@@ -89,17 +89,20 @@ void add_ceilings(CLI::App& app, int& exit_code) {
   command->add_option("--threads", options->threads, "CPU threads; 0: all CPUs this process may use")
       ->check(thread_count())
       ->capture_default_str();
-  command->add_flag("--kept", options->kept, "Show the ceilings that are kept, and measure nothing");
+  command->add_flag("--kept", options->kept, "Show the stored ceilings, and measure nothing");
   add_output_flags(*command, options->json, options->quiet);
   add_wide_to(*command, options->wide);
   command->footer(
       "Arithmetic is measured on registers, for every instruction set of the CPU, and memory with the loops "
-      "of STREAM, for each level of cache; each until its median is known to 1 %. Floors use the best "
-      "round.\nCeilings are kept in the user's cache folder ($XDG_CACHE_HOME/pipit or ~/.cache/pipit) for 30 "
-      "days, for "
-      "this CPU, "
-      "number of threads and instruction set, or this GPU with its driver and libraries.\n"
-      "Examples:\n  pipit ceilings\n  pipit ceilings --threads 1 --json\n  pipit ceilings --kept");
+      "of STREAM, for every level of cache, each until its median is known to 1 %. Floors use the best "
+      "round.\n"
+      "Ceilings are stored in the user's cache folder ($XDG_CACHE_HOME/pipit or ~/.cache/pipit) for 30 days. "
+      "They apply to this CPU, number of threads and instruction set, or to this GPU with its driver and "
+      "libraries.\n"
+      "Examples:\n"
+      "  pipit ceilings\n"
+      "  pipit ceilings --threads 1 --json\n"
+      "  pipit ceilings --kept");
   command->callback([options, &exit_code] { exit_code = ceilings(*options); });
 }
 

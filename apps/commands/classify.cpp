@@ -210,8 +210,8 @@ void add_classify(CLI::App& app, int& exit_code) {
       command->add_option("IMAGE", options->images, "JPEG, PNG, BMP or WebP files, or folders of them");
   images->required()->type_name("IMAGE");
   CLI::Option* model = command->get_option("MODEL");
-  model->required(false)->description(
-      model_help() + " [efficientnet-lite0, fetched once; resnet20-cifar10 where that fails]");
+  model->required(false)->description(model_help() +
+                                      " [efficientnet-lite0, fetched once; resnet20-cifar10 if that fails]");
   // It is parsed before what is required is looked for.
   model->each([images](const std::string& word) {
     if (is_for_images(word)) images->required(false);
@@ -220,7 +220,7 @@ void add_classify(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
   command->add_flag("--profile", options->profile, "Also print the time of every layer (on the last image)");
-  command->add_option("--runs", options->runs, "Runs from which --profile takes its medians")
+  command->add_option("--runs", options->runs, "With --profile: runs, of which the medians are shown")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   add_wide_to(*command, options->wide);

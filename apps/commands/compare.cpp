@@ -245,21 +245,19 @@ void add_compare(CLI::App& app, int& exit_code) {
       ->type_name("FILE");
   command
       ->add_option("--fail-above", options->fail_above,
-                   "Exit code 4 if a whole run, or the geometric mean of a sweep, is shown to be slower, and "
-                   "by more than N percent, or if there are too few processes to tell")
+                   "Exit code 4 if a whole run, or the geometric mean of a sweep, is shown to be slower by "
+                   "more than N percent, or if there are too few processes to tell")
       ->check(nonnegative_number());
   options->output.add_to(*command, {OutputForm::json, OutputForm::csv});
   add_wide_to(*command, options->wide);
   add_output_flags(*command, options->json, options->quiet);
   command->footer(
-      "Ratios are of medians, B over A, with 95 % intervals; layers are judged together. What disturbs a "
-      "whole process cannot be seen inside it, so a verdict needs three processes of each side, better more, "
-      "which run in turns. A file holds their JSON one after the other.\n"
+      "Ratios are medians of B over medians of A, with 95 % intervals; layers are judged together. "
+      "Disturbances of a whole process cannot be seen inside it, so a verdict needs at least three processes "
+      "of each side, run in turns; more are better. A file holds their JSON one after the other.\n"
       "Examples:\n"
       "  for i in 1 2 3 4 5; do pipit bench resnet50 --json >> a.json; pipit bench resnet50 --kernel "
-      "no-winograd "
-      "--json >> "
-      "b.json; done\n"
+      "no-winograd --json >> b.json; done\n"
       "  pipit compare a.json b.json --fail-above 3");
   command->callback([options, &exit_code] { exit_code = compare(*options); });
 }

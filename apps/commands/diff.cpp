@@ -311,36 +311,36 @@ void add_diff(CLI::App& app, int& exit_code) {
       ->check(count_value())
       ->capture_default_str();
   command
-      ->add_option(
-          "--share-limit", options->share_limit,
-          "Use at most N of them for the columns alone and removed, which run the model twice for each "
-          "layer; 0: all")
+      ->add_option("--share-limit", options->share_limit,
+                   "Use at most N of the images for the columns 'alone' and 'removed', which run the model "
+                   "twice for each layer; 0: all")
       ->check(count_value())
       ->capture_default_str();
-  one_of(
-      command->add_option("--sort", options->sort,
-                          "Rows of the table: the worst first, by what keeping a layer in fp32 removes (with "
-                          "--fast, by SQNR), or in the order in which layers run"),
-      {"worst", "order"})
+  one_of(command->add_option("--sort", options->sort,
+                             "Order of the rows: the worst first, by the noise that keeping a layer in fp32 "
+                             "removes (with --fast, by SQNR), or as layers run"),
+         {"worst", "order"})
       ->capture_default_str();
-  command->add_flag("--fast", options->fast, "Leave those two columns out");
+  command->add_flag("--fast", options->fast, "Omit the columns 'alone' and 'removed'");
   add_strict_to(*command, options->strict);
   add_wide_to(*command, options->wide);
   command->footer(
-      "Every row is a layer's output in INT8, with all layers before it in INT8 too, against the same in "
+      "Each row compares a layer's output in INT8, with all layers before it in INT8 too, to its output in "
       "fp32:\n"
-      "  cosine         of the angle between both\n"
+      "  cosine         of the angle between the two\n"
       "  SQNR           signal to quantization noise, 10 log10(sum of squares / sum of squared differences)\n"
       "  clipped %      fp32 values beyond the INT8 range\n"
-      "  worst channel  the output channel with most of the layer's noise, and how much\n"
-      "  alone %        noise of the model's output with only this layer in INT8, of that with all\n"
-      "  removed %      how much of that noise goes when this layer stays in fp32: --keep NAME=fp32\n"
-      "The last two are for layers with weights (removed also for additions and average pools); they add up "
-      "to 100 only\nif the errors of layers are independent. A negative share says that the layer's errors "
-      "cancel others'.\n"
-      "With --device cuda both run on the GPU, layer after layer; layers there that are in floating point "
-      "although INT8\n"
-      "is asked for may be in fp16, as the column \"in\" says.\n"
+      "  worst channel  the output channel with the largest share of the layer's noise, and that share\n"
+      "  alone %        the noise of the model's output with only this layer in INT8, relative to all layers "
+      "in INT8\n"
+      "  removed %      the share of that noise that vanishes if this layer stays in fp32: --keep NAME=fp32\n"
+      "The last two are for layers with weights ('removed' also for additions and average pools); they add "
+      "up to 100 only\n"
+      "if the errors of layers are independent. A negative share means that the layer's errors cancel those "
+      "of others.\n"
+      "With --device cuda both models run on the GPU, layer by layer; layers that stay in floating point may "
+      "be in fp16\n"
+      "there, as the column \"in\" shows.\n"
       "Examples:\n"
       "  pipit diff squeezenet.onnx photos --plan plan.json --resize 256 --crop 227 --limit 50\n"
       "  pipit diff resnet20-cifar10 cifar10-test --plan plan.json --fast --json\n"

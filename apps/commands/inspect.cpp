@@ -320,9 +320,12 @@ void add_inspect(CLI::App& app, int& exit_code) {
   command->add_flag(
       "--why", options->why,
       "Also show every kernel that refused a layer, with its reason, and how the layer's kernel was chosen; "
-      "what refuses all layers, or all of a type, is listed only once, below the table");
+      "a kernel that refuses all layers, or all of a type, is listed once, below the table");
   add_wide_to(*command, options->wide);
-  command->footer("Examples:\n  pipit inspect resnet50 --why\n  pipit inspect model.onnx --batch 8 --json");
+  command->footer(
+      "Examples:\n"
+      "  pipit inspect resnet50 --why\n"
+      "  pipit inspect model.onnx --batch 8 --json");
   command->callback([options, &exit_code] { exit_code = inspect(*options); });
 }
 

@@ -349,31 +349,28 @@ void add_profile(CLI::App& app, int& exit_code) {
   command
       ->add_option(
           "--input", options->input,
-          "What the model is timed on: a .npy file of its input's shape or of one sample, or an "
-          "image, prepared as pipit classify does; NAME=FILE.npy where there are several inputs; may be "
-          "repeated [random numbers]")
+          "Input data: a .npy file of the input's shape or of one sample, or an image, prepared as in pipit "
+          "classify; NAME=FILE.npy for a model with several inputs; may be repeated [random numbers]")
       ->type_name("FILE");
   add_byte_images_to(*command, options->byte_images);
   options->output.add_to(*command, {OutputForm::json, OutputForm::csv, OutputForm::html, OutputForm::trace,
                                     OutputForm::trtexec});
   command
       ->add_option("--accuracy", options->accuracy,
-                   "The JSON of pipit evaluate, which the JSON and the report then show as well")
+                   "The JSON of pipit evaluate, to be included in the JSON and the report")
       ->type_name("FILE");
   command
       ->add_option("--sweep", options->sweep,
-                   "The JSON of pipit sweep, which becomes a part of the report (--output FILE.html)")
+                   "The JSON of pipit sweep, to be included in the report (--output FILE.html)")
       ->type_name("FILE");
-  one_of(command->add_option(
-             "--sort", options->sort,
-             "Rows of the table by time, multiply-accumulates, name, or in the order in which they run "
-             "[order; with --by type and kernel: ms]"),
+  one_of(command->add_option("--sort", options->sort,
+                             "Sort the table by time, multiply-accumulates, name, or the order in which "
+                             "layers run [order; with --by type and kernel: ms]"),
          {"ms", "macs", "name", "order"});
-  command->add_option("--top", options->top, "Only the first rows of the table; 0: all")
+  command->add_option("--top", options->top, "Show only the first N rows of the table; 0: all")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
-  one_of(command->add_option("--by", options->by,
-                             "A row for each layer, or for all of a type or kernel together"),
+  one_of(command->add_option("--by", options->by, "One row for each layer, layer type or kernel"),
          {"layer", "type", "kernel"})
       ->capture_default_str();
   add_wide_to(*command, options->wide);
@@ -387,25 +384,26 @@ void add_profile(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_flag(
       "--floor", options->floor,
-      "Also show each layer's floor, the longest of these times: its kernel's arithmetic, padding included, "
-      "at the machine's ceiling; moving its bytes from the nearest memory that can hold them; and on a GPU a "
-      "launch. Also show its share of the measured time, and which of them binds. Ceilings are those that "
-      "'pipit ceilings' has stored, or measured now");
+      "Also show each layer's floor, its share of the measured time, and what determines it. The floor is "
+      "the longest of these times: its kernel's arithmetic, padding included, at the machine's ceiling; "
+      "moving its bytes from the nearest memory that can hold them; and on a GPU a launch. Ceilings are "
+      "those that 'pipit ceilings' has stored, or are measured now");
   command->add_flag(
       "--memory", options->memory,
-      "Also show the memory of the model's weights, packed and as stored, of the arena, of the workspace of "
-      "kernels, and of the process at its peak; on a GPU also what the process holds there");
+      "Also show the memory of the weights (packed and as stored), of the arena and of the kernels' "
+      "workspace, and the peak of the process; on a GPU also what the process holds there");
   command->footer(
-      "Values of a LIST are separated by commas, or the option is repeated. Several precisions, batches or "
-      "numbers of threads give one table, which shows for each layer how many times as fast as the first it "
-      "is. Layers are matched by the model's nodes that they compute, so work that one kernel does here and "
-      "two do there is one row.\n"
-      "With --json all layers come in the order in which they run, with the times of all runs.\n"
-      "Examples:\n  pipit profile resnet50 --runs 100\n  pipit profile model.onnx --batch 8 --threads 1 "
-      "--json\n"
-      "  pipit profile resnet50 --by type\n  pipit profile resnet50 --floor --output report.html --output "
-      "run.trace.json\n  pipit profile resnet50 --precision fp32,int8-dynamic --sort ms "
-      "--top 10");
+      "Values of a list are separated by commas, or the option is repeated. Several precisions, batches or "
+      "numbers of threads give one table, which shows for each layer its speed-up over the first. Layers are "
+      "matched by the model's nodes that they compute: if one kernel does in one run what two do in another, "
+      "it is one row.\n"
+      "With --json all layers are listed in the order in which they run, with the times of all runs.\n"
+      "Examples:\n"
+      "  pipit profile resnet50 --runs 100\n"
+      "  pipit profile model.onnx --batch 8 --threads 1 --json\n"
+      "  pipit profile resnet50 --by type\n"
+      "  pipit profile resnet50 --floor --output report.html --output run.trace.json\n"
+      "  pipit profile resnet50 --precision fp32,int8-dynamic --sort ms --top 10");
   command->callback([options, &exit_code] { exit_code = profile(*options); });
 }
 

@@ -98,8 +98,9 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
   options->image.add_to(command);
   options->image.add_threshold_to(command);
   CommonOptions& common = options->common;
-  common.add_precision_to(command, {"fp32", "int8"},
-                          "What it is pruned for, on the CPU; int8 calibrates the result, too [fp32]");
+  common.add_precision_to(
+      command, {"fp32", "int8"},
+      "The precision on the CPU that the model is pruned for; int8 also calibrates the result [fp32]");
   common.add_kernels_to(command);
   common.tuning.add_to(command);
   common.add_threads_to(command);
@@ -110,14 +111,15 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
   PruneGoal& goal = options->goal;
   command
       .add_option("--keep-ratio", goal.keep,
-                  "Keep this share of every layer's weights, or by --mode of its channels, for example 0.5")
+                  "Keep this share of every layer's weights or, depending on --mode, of its channels, for "
+                  "example 0.5")
       ->check(positive_number());
   command.add_flag("--global", goal.global,
-                   "With --keep-ratio: this share of all layers together; each loses what costs it least");
+                   "With --keep-ratio: keep this share of all layers together, and remove what costs least");
   command
       .add_option("--target-speedup", goal.speedup,
-                  "Find the model with the least error that is measured to be N times as fast as the dense "
-                  "one in the same --precision")
+                  "Target speed-up over the dense model in the same --precision: find the model with the "
+                  "least error that reaches it, by measurement")
       ->check(positive_number());
   command
       .add_option(
@@ -125,22 +127,22 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
           "Find the fastest model that loses at most N points of accuracy (1 point: 1 % of the images)")
       ->check(nonnegative_number());
   command
-      .add_option("--search-seconds", goal.seconds,
-                  "With --target-speedup or --max-drop: how long whole selections are measured, to find the "
-                  "best")
+      .add_option(
+          "--search-seconds", goal.seconds,
+          "With --target-speedup or --max-drop: how long to measure whole selections in search of the best")
       ->check(positive_number())
       ->capture_default_str();
   one_of(command.add_option(
              "--mode", options->mode,
              "What is removed: rows of K (k); channels that one layer writes (channel), which makes it and "
              "the layers that read them smaller; blocks of --block neighbouring channels (block); input "
-             "channels, whatever layers write them, also in residual streams (input); or for each layer what "
-             "is better for --target-speedup or --max-drop (auto; with --keep-ratio, rows)"),
+             "channels, whatever layers write them, also in residual streams (input); or whichever is better "
+             "for each layer with --target-speedup or --max-drop (auto; with --keep-ratio, rows)"),
          {"auto", "k", "channel", "block", "input"})
       ->capture_default_str();
   command
       .add_option("--output", options->source.output,
-                  "The ONNX file to write; replaced when it exists (required)")
+                  "The ONNX file to write; an existing file is replaced (required)")
       ->type_name("FILE");
   command.add_option("--save-svg", options->source.svg, "Also draw accuracy against time into this file")
       ->type_name("FILE");
@@ -158,14 +160,15 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
           "What counts as right: the images' classes, or the answers of MODEL (for images without classes) "
           "[labels]"),
       {"labels", "model"});
-  one_of(command.add_option("--importance", options->importance, "How the loss of a group is judged"),
+  one_of(command.add_option("--importance", options->importance,
+                            "How the loss caused by removing a group is estimated"),
          {"l1", "l2", "activation", "second-order"})
       ->capture_default_str();
   one_of(command.add_option(
              "--rows", options->rows,
-             "What part of an input channel is removed from a panel of outputs at once: one tap (tap); in "
-             "3x3 layers of stride 1 all taps, which Winograd kernels need (channel); or what is better for "
-             "each set of layers, with --target-speedup or --max-drop (auto; with --keep-ratio, one tap)"),
+             "Which part of an input channel is removed from a panel of outputs at once: one tap (tap); in "
+             "3x3 layers of stride 1 all taps, which Winograd kernels need (channel); or whichever is better "
+             "for each set of layers with --target-speedup or --max-drop (auto; with --keep-ratio, one tap)"),
          {"auto", "tap", "channel"})
       ->capture_default_str();
   one_of(command.add_option(
@@ -183,18 +186,16 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
                             "With --mode block: neighbouring channels that are removed together"),
          {"4", "8", "16", "32"})
       ->capture_default_str();
-  command.add_flag("--no-refit", options->no_refit,
-                   "Leave the kept weights as they are, to see what fitting brings");
+  command.add_flag("--no-refit", options->no_refit, "Do not fit the kept weights, to see what fitting gains");
   command
-      .add_option(
-          "--ridge", options->ridge,
-          "How strongly the kept weights are held to what they were, as a share of the variance of what they "
-          "multiply: more where images are few")
+      .add_option("--ridge", options->ridge,
+                  "How strongly the kept weights are held to their old values, as a share of the variance of "
+                  "what they multiply: more if there are few images")
       ->check(nonnegative_number())
       ->capture_default_str();
   command
       .add_option("--calibrate-limit", options->calibrate,
-                  "Choose and fit on N images; 0: as many as fit the memory for it (1.9 GiB)")
+                  "Choose and fit on N images; 0: as many as fit in 1.9 GiB")
       ->check(count_value())
       ->capture_default_str();
   add_strict_to(command, options->strict);
@@ -204,12 +205,13 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
   add_wide_to(command, options->source.wide);
   command.footer(
       "A row of a layer's im2col product (one tap of --group input channels, or all taps) is removed for "
-      "--panel outputs at a time. Only zeros\nin the weights mark it: pipit finds them in any model. Batch "
-      "normalization is folded.\n"
+      "--panel outputs at a time. Only zeros\n"
+      "in the weights mark it: pipit finds them in any model. Batch normalization is folded.\n"
       "With --precision int8 the pruned model is calibrated on 100 of the images and written as pipit "
-      "quantize does; drops\nare relative to the dense model in fp32.\n"
-      "Exit code 4 says that --target-speedup was not reached, that no faster model drops as little as "
-      "--max-drop allows (nothing is written then), or that the drop is larger on unseen images.\n"
+      "quantize does; drops\n"
+      "are relative to the dense model in fp32.\n"
+      "Exit code 4 means that --target-speedup was not reached, that every faster model loses more than "
+      "--max-drop (then nothing is written), or that the drop is larger on unseen images.\n"
       "Examples:\n"
       "  pipit prune resnet20-cifar10 cifar10-train --check cifar10-test --target-speedup 1.5 --output "
       "pruned.onnx\n"

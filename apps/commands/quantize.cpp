@@ -74,11 +74,12 @@ void add_quantize(CLI::App& app, int& exit_code) {
   options->common.add_output_to(*command);
   options->model.add_to(*command, true);
   command
-      ->add_option("--output", options->output, "The ONNX file to write; replaced when it exists (required)")
+      ->add_option("--output", options->output,
+                   "The ONNX file to write; an existing file is replaced (required)")
       ->type_name("FILE");
-  one_of(command->add_option(
-             "--activations", options->activations,
-             "Type of the activations: u8 with zero point 128, or s8 with 0; both hold the same values"),
+  one_of(command->add_option("--activations", options->activations,
+                             "Type of the activations: u8 with zero point 128 or s8 with zero point 0; both "
+                             "hold the same values"),
          {"u8", "s8"})
       ->capture_default_str();
   command->footer(
@@ -86,9 +87,9 @@ void add_quantize(CLI::App& app, int& exit_code) {
       "DequantizeLinear\n"
       "around the layers that compute in INT8, batch normalization folded, weights int8 per output channel, "
       "biases\n"
-      "int32. pipit runs it without a plan, with the bits that --precision int8 --plan gives; nodes that the "
-      "plan\n"
-      "keeps stay in floating point.\n"
+      "int32. pipit runs it without a plan and computes the same bits as with --precision int8 --plan; nodes "
+      "that the\n"
+      "plan keeps stay in floating point.\n"
       "Example: pipit quantize model.onnx --plan plan.json --output model-int8.onnx");
   command->callback([options, &exit_code] { exit_code = quantize(*options); });
 }

@@ -195,7 +195,7 @@ int sweep_conv(const SweepConvOptions& options) {
 void add_sweep_conv(CLI::App& parent, int& exit_code) {
   const auto options = std::make_shared<SweepConvOptions>();
   CLI::App* command = parent.add_subcommand(
-      "conv", "Time convolutions over a grid of sizes, and compare precisions and kernels with a base");
+      "conv", "Time convolutions over a grid of sizes and compare precisions and kernels with a base");
   ConvGrid& grid = options->grid;
   const auto extents = [](std::int64_t most) { return CLI::Range(std::int64_t{1}, most); };
   add_list(*command, "--n", grid.batch, extents(65536), "Images [1,4,8,16]");
@@ -204,10 +204,9 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
   add_list(*command, "--size", grid.size, extents(65536), "Height and width [32,64,128,256,512]");
   add_list(*command, "--kernel", grid.kernel, extents(255), "Height and width of the window [1,3,5,7,9,11]");
   add_list(*command, "--stride", grid.stride, extents(255), "Strides [1,2]");
-  command->add_flag(
-      "--all", grid.all,
-      "Also include what is otherwise left out: fewer outputs than inputs, and large windows on large "
-      "images (3686 of 6000 stay)");
+  command->add_flag("--all", grid.all,
+                    "Also include what is left out by default: fewer outputs than inputs, and large windows "
+                    "on large images (without this option, 3686 of 6000 remain)");
   command->add_option("--sample", options->sample, "Only N of the combinations, drawn at random; 0: all")
       ->check(count_value())
       ->capture_default_str();
@@ -217,39 +216,38 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
   add_list(*command, "--backend", options->backends, one_of(backends),
            "Kernels by name (pipit inspect MODEL --why lists some); auto: the fastest of all [auto]")
       ->type_name("auto|KERNEL,...");
-  add_choices(
-      *command, "--base", options->bases,
-      {"fp32", "fp16", "int8", std::string(kCudnnBase), std::string(kCudnnBestBase)},
-      "What the rows are compared with: a precision, with the fastest of its kernels; on a GPU also cudnn, "
-      "fp16 as frameworks call it (the first plan of its heuristics, then a kernel that adds the bias), "
-      "or cudnn-best (the fastest of its first four plans with the bias in them), NHWC or NCHW, "
-      "whichever is faster [fp32, on a GPU fp16]");
+  add_choices(*command, "--base", options->bases,
+              {"fp32", "fp16", "int8", std::string(kCudnnBase), std::string(kCudnnBestBase)},
+              "What the rows are compared with: a precision, with the fastest of its kernels; on a GPU also "
+              "cudnn, fp16 as frameworks call it (the first plan of its heuristics, then a kernel that adds "
+              "the bias), or cudnn-best (the fastest of its first four plans that include the bias), each in "
+              "NHWC or NCHW, whichever is faster [fp32, on a GPU fp16]");
   command->add_flag("--floor", options->floor,
-                    "Also show the least time of each row at the machine's ceilings (as in profile --floor, "
-                    "on a GPU with operands in memory), and its share of the measured time");
+                    "Also show the least possible time of each row at the machine's ceilings (as in profile "
+                    "--floor, on a GPU with operands in memory) and its share of the measured time");
   command
-      ->add_option("--top", options->top,
-                   "Rows in the table, those with the largest speed-ups by the lower end of their intervals")
+      ->add_option(
+          "--top", options->top,
+          "Number of rows in the table: those with the largest speed-ups by the lower end of their intervals")
       ->check(count_value())
       ->capture_default_str();
   add_wide_to(*command, options->wide);
-  options->shared.add_to(
-      *command, "What is compared with --base [int8]",
-      "Time box of a row: everything that runs for a layer takes turns for the time of all its rows together",
-      "Also draw speed-ups over image size and input channels into this file",
-      {OutputForm::json, OutputForm::csv, OutputForm::html});
+  options->shared.add_to(*command, "What is compared with --base [int8]",
+                         "Time limit of a row: everything that runs for a layer takes turns until the time "
+                         "of all its rows is used up",
+                         "Also draw speed-ups over image size and input channels into this file",
+                         {OutputForm::json, OutputForm::csv, OutputForm::html});
   command->footer(
-      "Square convolutions with a bias, padding half of the window and no activation, in NHWC, on "
-      "normal\nnumbers after a random convolution and a ReLU. Speed-ups are medians over turns of both, "
-      "with\n"
+      "Square convolutions with a bias, padding half of the window and no activation, in NHWC, on normal\n"
+      "numbers after a random convolution and a ReLU. Speed-ups are medians over turns of both, with\n"
       "95 % intervals; 'faster' and 'slower' count those whose whole interval is more than 1 % away from 1.\n"
       "Errors are against sums in double precision of the same data, at 256 pixels of all channels. What\n"
-      "does not run is a row with its reason.\n"
-      "On a GPU a time is that of one of 3 to 20 launches in a captured graph, each with its own "
-      "operands\nfrom memory: the second-level cache is overwritten first. A second time is of launches that "
-      "share\n"
-      "theirs, in the cache.\n"
-      "Examples:\n  pipit sweep conv --sample 200 --results conv.jsonl --output conv.csv --output conv.html\n"
+      "does not run gets a row with the reason.\n"
+      "On a GPU a time is that of one of 3 to 20 launches in a captured graph, each with its own operands\n"
+      "from memory: the L2 cache is overwritten first. A second time is that of launches that share\n"
+      "their operands, in the cache.\n"
+      "Examples:\n"
+      "  pipit sweep conv --sample 200 --results conv.jsonl --output conv.csv --output conv.html\n"
       "  pipit sweep conv --n 1 --in 64,128 --out 64,128 --size 28,56 --kernel 3 --stride 1 --all "
       "--precision fp16,int8\n"
       "  pipit sweep conv --device cuda --precision int8,fp16 --base fp16,cudnn,cudnn-best --floor --output "

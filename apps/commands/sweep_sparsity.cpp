@@ -289,13 +289,15 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
   add_list(*command, "--keep-ratio", options->keeps, finite_number() & CLI::Range(0.05, 1.0),
            "Shares that are kept, from 0.05 to 1; 1 is the dense layer "
            "[1,0.85,0.75,0.65,0.5,0.35,0.25]");
-  add_choices(
-      *command, "--mode", options->modes, {"k", "k-panel", "channel", "block", "input", "input-panel"},
-      "What is removed: rows of K for all outputs, for each panel of outputs its own, outputs, blocks "
-      "of outputs, input channels, for each panel of outputs its own [all]");
-  one_of(command->add_option("--importance", options->importance,
-                             "How the loss of a group is judged; of outputs by l1 or l2"),
-         {"l1", "l2", "activation", "second-order"})
+  add_choices(*command, "--mode", options->modes,
+              {"k", "k-panel", "channel", "block", "input", "input-panel"},
+              "What is removed: rows of K for all outputs (k) or chosen for each panel of outputs (k-panel), "
+              "outputs (channel), blocks of outputs (block), input channels for all outputs (input) or "
+              "chosen for each panel (input-panel) [all]");
+  one_of(
+      command->add_option("--importance", options->importance,
+                          "How the loss caused by removing a group is estimated; outputs only by l1 or l2"),
+      {"l1", "l2", "activation", "second-order"})
       ->capture_default_str();
   one_of(command->add_option("--group", options->group,
                              "Neighbouring input channels in a row of K or in mode input-panel; 0: 1 in "
@@ -309,21 +311,23 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
          {"16", "32"});
   one_of(command->add_option("--block", options->block, "Outputs of a block"), {"4", "8", "16", "32"})
       ->capture_default_str();
-  command->add_flag("--no-refit", options->no_refit, "Do not also fit the kept weights and compare again");
+  command->add_flag("--no-refit", options->no_refit, "Do not fit the kept weights and compare again");
   add_wide_to(*command, options->wide);
   options->shared.add_to(*command, "Arithmetic of the kernels [fp32]",
-                         "Time box of a row: pruned and dense layer in turns",
-                         "Also draw time against what is left of the output into this file",
+                         "Time limit of a row: pruned and dense layer in turns",
+                         "Also draw time against the accuracy of the output into this file",
                          {OutputForm::json, OutputForm::csv, OutputForm::html});
   command->footer(
       "Layers run by themselves, in NHWC and without activation, on normal numbers after a random "
-      "convolution and a ReLU;\n'pipit prune' says what is lost on real images. The dense layer runs with "
-      "the fastest of its kernels, and so does the pruned\none; both are timed in turns. Errors are against "
-      "the dense layer in fp32; "
-      "top-10 is the "
-      "share of the ten largest\noutputs of a pixel that stay.\n"
-      "Examples:\n  pipit sweep sparsity --precision fp32,int8 --results sweep.jsonl --output sweep.csv "
-      "--output sweep.html\n"
+      "convolution and a ReLU;\n"
+      "'pipit prune' measures the loss on real images. The dense layer runs with the fastest of its kernels, "
+      "and so does the pruned\n"
+      "one; both are timed in turns. Errors are relative to the dense layer in fp32; top-10 is the share of "
+      "the ten largest\n"
+      "outputs of a pixel that are still among the ten.\n"
+      "Examples:\n"
+      "  pipit sweep sparsity --precision fp32,int8 --results sweep.jsonl --output sweep.csv --output "
+      "sweep.html\n"
       "  pipit sweep sparsity resnet50 --mode k-panel --keep-ratio 0.5,0.25 --json");
   command->callback([options, command, &exit_code] {
     check_usage(*options, *command);

@@ -358,11 +358,11 @@ void add_tune(CLI::App& app, int& exit_code) {
   command
       ->add_option(
           "--max-drop", options->max_drop,
-          "The most points of accuracy (percent of the images) that may be lost against fp32 (required)")
+          "The most points of accuracy (percent of the images) that may be lost relative to fp32 (required)")
       ->check(nonnegative_number());
   command
       ->add_option("--output", options->output,
-                   "The mixed plan to write, JSON; replaced when it exists (required)")
+                   "The mixed plan to write, JSON; an existing file is replaced (required)")
       ->type_name("FILE");
   command->add_option("--save-svg", options->svg, "Also draw accuracy against time into this file")
       ->type_name("FILE");
@@ -375,15 +375,15 @@ void add_tune(CLI::App& app, int& exit_code) {
   command
       ->add_option(
           "--confidence", options->confidence,
-          "Percent: how sure the search must be of a drop within --max-drop, from its images alone. 50 takes "
-          "the measured drop as it is; more keeps more layers, and needs many images")
+          "Percent: how sure the search must be, from its own images, that the drop is within --max-drop. 50 "
+          "uses the measured drop as it is; higher values keep more layers and need many images")
       ->check(positive_number() & CLI::Range(50.0, 99.9))
       ->capture_default_str();
   one_of(command->add_option(
              "--keep-as", options->keep_as,
-             "The precision that the plan gives to kept layers. The CPU computes both in fp32; on a GPU "
-             "fp16 runs on tensor cores, which fp32 does not, and costs hardly any accuracy, though with a "
-             "--max-drop of 0 it may be too much [fp32; with --device cuda fp16]"),
+             "The precision of kept layers in the plan. The CPU computes both in fp32. On a GPU fp16 runs on "
+             "tensor cores, which fp32 does not, and costs hardly any accuracy, although it may be too much "
+             "for a --max-drop of 0 [fp32; with --device cuda fp16]"),
          {"fp32", "fp16"});
   command
       ->add_option("--calibrate-limit", options->calibrate,
@@ -396,26 +396,25 @@ void add_tune(CLI::App& app, int& exit_code) {
   add_strict_to(*command, options->strict);
   add_wide_to(*command, options->wide);
   command->footer(
-      "Half of the images serve the search, and half are used only after it; images of --plan belong to "
-      "the\nfirst half. Layers are ordered by the noise that each alone causes at the output, per "
-      "millisecond "
+      "Half of the images are for the search, the other half only for the check after it; images of --plan "
+      "belong to the\n"
+      "first half. Layers are ordered by the noise that each alone causes at the output, per millisecond "
       "that keeping\n"
-      "it costs; then more and more of them are kept, each step evaluated and timed in turns with INT8 "
+      "it costs. Then more and more of them are kept; each step is evaluated, and timed in turns with INT8 "
       "throughout.\n"
-      "A step is good enough if it and all later ones stay within --max-drop; the fastest of those is "
+      "A step is good enough if it and all later steps stay within --max-drop; the fastest of these is "
       "written.\n"
-      "With --device cuda accuracy and times are those of the GPU, without copies to and from it; give the "
+      "With --device cuda, accuracy and times are those of the GPU, without copies to and from it; give the "
       "--batch that\n"
-      "the plan is for. Unless --plan has scales these are found on the CPU, as pipit calibrate does.\n"
-      "On the unseen images the promise is then proven, not proven (with the number of images that would "
-      "prove it) or broken,\n"
-      "by the 95 % interval of Bonett and Price 2012. Exit code 4 says that the drop measured there is above "
-      "it.\n"
+      "the plan is for. Without --plan, scales are found on the CPU, as by pipit calibrate.\n"
+      "On the unseen images --max-drop is then proven, not proven (with the number of images that would "
+      "prove it) or\n"
+      "broken, by the 95 % interval of Bonett and Price 2012. Exit code 4 means that the drop measured there "
+      "is larger.\n"
       "Examples:\n"
       "  pipit tune resnet20-cifar10 cifar10-test --max-drop 0.2 --output mixed.json --save-svg mixed.svg\n"
       "  pipit tune squeezenet.onnx photos --labels classes.txt --resize 256 --crop 227 --plan plan.json "
-      "--max-drop 1 "
-      "--output mixed.json\n"
+      "--max-drop 1 --output mixed.json\n"
       "  pipit tune resnet20-cifar10 cifar10-test --max-drop 0.2 --batch 32 --device cuda --output "
       "mixed.json\n"
       "  pipit evaluate squeezenet.onnx photos --precision int8 --plan mixed.json --resize 256 --crop 227");

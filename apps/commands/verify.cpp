@@ -357,32 +357,29 @@ void add_verify(CLI::App& app, int& exit_code) {
       app.add_subcommand("verify", "Run test directories in ONNX's layout and compare the outputs");
   options->common.add_to(*command);
   command
-      ->add_option(
-          "DIR", options->directories,
-          "Folders with model.onnx and test_data_set_*/input_*.pb and output_*.pb, or folders of such")
+      ->add_option("DIR", options->directories,
+                   "Folders with model.onnx, test_data_set_*/input_*.pb and output_*.pb, or folders that "
+                   "contain such folders")
       ->required()
       ->type_name("FOLDER");
   command
-      ->add_option(
-          "--rtol", options->rtol,
-          "Tolerance relative to the expected value; where that is stored in 16 bits, by default two "
-          "units in its last place")
+      ->add_option("--rtol", options->rtol,
+                   "Tolerance relative to the expected value; for values stored in 16 bits, by default two "
+                   "units in their last place")
       ->check(nonnegative_number())
       ->default_str(fmt::format("{}", kRtol));
-  command->add_option("--atol", options->atol, "Absolute tolerance, added to it")
+  command->add_option("--atol", options->atol, "Absolute tolerance, added to that of --rtol")
       ->check(nonnegative_number())
       ->capture_default_str();
   command
-      ->add_option(
-          "--norm", options->norm,
-          "Instead of element by element: the largest ||got - expected|| / ||expected|| of an output. For "
-          "whole models, whose rounding depends on the order of sums")
+      ->add_option("--norm", options->norm,
+                   "Compare by norms instead of elements: the largest ||got - expected|| / ||expected|| that "
+                   "an output may have. For whole models, whose rounding depends on the order of sums")
       ->check(positive_number());
   add_wide_to(*command, options->wide);
   command->footer(
-      "Inputs that an operator needs as constants (the shape of a Reshape) are taken from the test's data; "
-      "weights,\n"
-      "so are biases and the like if a kernel on the device needs them as constants. The note then names "
+      "Inputs that an operator needs as constants (the shape of a Reshape) are taken from the test's data.\n"
+      "So are weights, biases and the like if the kernels of the device need them as constants; a note names "
       "them.\n"
       "Exit code 4 if a test fails, 3 if every test is unsupported.\n"
       "Example: pipit verify /usr/share/libonnx-testdata/data/node/test_relu");

@@ -77,24 +77,23 @@ void add_output_flags(CLI::App& command, bool& json, bool& quiet) {
 
 void add_wide_to(CLI::App& command, bool& wide) {
   command.add_flag("--wide", wide,
-                   "All columns, even if the terminal is narrower; pipes and files always get them");
+                   "Show all columns, even if the terminal is narrower; pipes and files always get all");
 }
 
 void add_byte_images_to(CLI::App& command, bool& byte_images) {
-  command.add_flag("--image-bytes", byte_images,
-                   "The model gets its images as bytes, NxHxWx3 or NxHxWx1, and normalizes them on its "
-                   "device, as in classify and evaluate with --device cuda: a quarter of what f32 takes on "
-                   "the way to a GPU, and the same answers");
+  command.add_flag(
+      "--image-bytes", byte_images,
+      "Pass images to the model as bytes, NxHxWx3 or NxHxWx1, and normalize them on the device, as classify "
+      "and evaluate do with --device cuda: a quarter of the data to copy to a GPU, with the same results");
 }
 
 void CommonOptions::add_to(CLI::App& command) {
   add_shared_to(command);
   add_threads_to(command);
-  add_precision_to(
-      command, precision_names(),
-      "Arithmetic of the kernels; int8 has the scales of --plan, int8-dynamic finds its own at run "
-      "time; w8 and w4 store the weights of fully connected layers and 1x1 "
-      "convolutions in 8 or 4 bits and compute in f32 [fp32]");
+  add_precision_to(command, precision_names(),
+                   "Arithmetic of the kernels; int8 uses the scales of --plan, int8-dynamic computes scales "
+                   "at run time; w8 and w4 store the weights of fully connected layers and 1x1 convolutions "
+                   "in 8 or 4 bits and compute in f32 [fp32]");
 }
 
 void CommonOptions::add_shared_to(CLI::App& command) {
@@ -106,10 +105,9 @@ void CommonOptions::add_shared_to(CLI::App& command) {
                          "For --precision w4: neighbouring weights that share a scale [32 in convolutions, "
                          "128 in fully connected layers]"),
       {"32", "64", "128"});
-  one_of(command.add_option(
-             "--dynamic-scales", dynamic_scales,
-             "For --precision int8-dynamic: a scale for each image of a batch, or one for all; per-sample "
-             "answers do not depend on the rest of the batch [per-sample]"),
+  one_of(command.add_option("--dynamic-scales", dynamic_scales,
+                            "For --precision int8-dynamic: a scale for each image of a batch, or one for "
+                            "all; per-sample results do not depend on the rest of the batch [per-sample]"),
          {"per-sample", "per-tensor"});
   add_device_to(command);
   add_fallback_to(command);
@@ -156,11 +154,11 @@ void CommonOptions::add_plan_to(CLI::App& command) {
 
 void CommonOptions::add_keep_to(CLI::App& command) {
   command
-      .add_option(
-          "--keep", keep,
-          "NAME=fp32 or NAME=fp16: a layer that does not run in INT8, besides those that the plan keeps; "
-          "NAME=int8: one that does although the plan keeps it; 'first' and 'last' are the first and last "
-          "with weights. One layer each time; may be repeated. The CPU computes both in fp32")
+      .add_option("--keep", keep,
+                  "NAME=fp32 or NAME=fp16: keep this layer in floating point, in addition to those that the "
+                  "plan keeps; NAME=int8: run it in INT8 although the plan keeps it. 'first' and 'last' are "
+                  "the first and last layer with weights. One layer per option; may be repeated. The CPU "
+                  "computes kept layers in fp32")
       ->allow_extra_args(false)
       ->check(CLI::Validator(keep_problem, ""))
       ->type_name("NAME=PRECISION");
@@ -176,19 +174,19 @@ void CommonOptions::add_kernels_to(CLI::App& command) {
               (wish.exclude ? exclude_kernels : prefer_kernels).push_back(std::move(wish.name));
             }
           },
-          "Prefer this kernel wherever it accepts a layer, or with no- never use it (see inspect --why for "
-          "names). TYPE=KERNEL and TYPE=no-KERNEL: for layers of one type; Conv covers convolutions in every "
-          "precision. 'winograd' covers every kernel named winograd_...: on the CPU they are faster than "
-          "others, and about one decimal digit less exact. May be repeated; earlier ones are tried first")
+          "KERNEL: use this kernel for every layer that it accepts; no-KERNEL: never use it (inspect --why "
+          "shows the names). TYPE=KERNEL and TYPE=no-KERNEL apply to layers of one type; Conv covers "
+          "convolutions in every precision. 'winograd' covers every kernel named winograd_...: on the CPU "
+          "they are faster than others, and about one decimal digit less exact. May be repeated; earlier "
+          "ones are tried first")
       ->allow_extra_args(false)
       ->check(CLI::Validator(kernel_problem, ""))
       ->type_name("KERNEL|no-KERNEL");
   command
-      .add_option(
-          "--micro-batch", micro_batch,
-          "On the CPU: how many samples of a batch go through all layers together, so that what a layer "
-          "writes is still in a cache when the next one reads it; 0: all of them. Needs layers that keep "
-          "samples apart [chosen from the sizes of activations; see inspect]")
+      .add_option("--micro-batch", micro_batch,
+                  "On the CPU: how many samples of a batch go through all layers together, so that what a "
+                  "layer writes is still in a cache when the next one reads it; 0: all of them. No layer may "
+                  "mix the samples of a batch [chosen from the sizes of activations; see inspect]")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{65536}));
 }
 

@@ -12,29 +12,28 @@ namespace pipit::internal::apps {
 void add_strict_to(CLI::App& command, bool& strict) {
   command.add_flag(
       "--strict", strict,
-      "End at the first image or folder that cannot be used, instead of excluding it with a note");
+      "Stop at the first image or folder that cannot be used, instead of excluding it with a note");
 }
 
 void ImageOptions::add_to(CLI::App& command) {
   add_preprocessing_to(command);
   command
-      .add_option("--labels", labels,
-                  "File with one class name per line, or JSON: a list, or a map as id2label and class_to_idx")
+      .add_option(
+          "--labels", labels,
+          "File with one class name per line, or JSON: a list, or a map like id2label or class_to_idx")
       ->type_name("FILE");
-  one_of(
-      command.add_option(
-          "--scores", scores,
-          "What the scores are. Where one class is right: logits, probabilities (softmax) or their "
-          "logarithms "
-          "(log-softmax). Where classes are independent: probabilities (sigmoid) or logits (sigmoid-logits) "
-          "[what the model stores, else what its graph shows]"),
-      {"logits", "softmax", "log-softmax", "sigmoid", "sigmoid-logits"});
+  one_of(command.add_option(
+             "--scores", scores,
+             "Kind of the scores. If exactly one class is right: logits, probabilities (softmax) or their "
+             "logarithms (log-softmax). If classes are independent: probabilities (sigmoid) or logits "
+             "(sigmoid-logits) [as the model stores, else as its graph shows]"),
+         {"logits", "softmax", "log-softmax", "sigmoid", "sigmoid-logits"});
 }
 
 void ImageOptions::add_threshold_to(CLI::App& command) {
   command
       .add_option("--threshold", threshold,
-                  "For independent classes and for a single score: the lowest probability that counts as yes")
+                  "For independent classes, or a single score: the lowest probability that counts as yes")
       ->check(finite_number())
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("N")
@@ -43,24 +42,25 @@ void ImageOptions::add_threshold_to(CLI::App& command) {
 
 void ImageOptions::add_preprocessing_to(CLI::App& command) {
   const auto presets = preprocess_preset_names();
-  one_of(command.add_option("--preset", preset,
-                            "Preprocessing [what the model stores, else torchvision at its input size]"),
-         {presets.begin(), presets.end()});
+  one_of(
+      command.add_option("--preset", preset,
+                         "Preprocessing [as the model stores, else torchvision at the model's input size]"),
+      {presets.begin(), presets.end()});
   command.add_option("--resize", resize, "Short side after resizing, in pixels; 0: no resizing")
       ->check(CLI::Range(0, kMaxPreprocessSide));
   command.add_option("--crop", crop, "Side of the centre crop, in pixels")
       ->check(CLI::Range(1, kMaxPreprocessSide));
   one_of(
-      command.add_option("--interpolation", interpolation, "Filter of the resize, antialiased as Pillow's"),
+      command.add_option("--interpolation", interpolation, "Filter for resizing, antialiased like Pillow's"),
       {"nearest", "bilinear", "bicubic"});
   add_list(command, "--mean", mean, finite_number(),
-           "Subtracted per channel, after scaling to [0, 1] (presets say otherwise)")
+           "Subtracted per channel, after scaling to [0, 1] (presets may scale differently)")
       ->type_name("a,b,c");
   add_list(command, "--std", std, positive_number(), "Divides per channel")->type_name("a,b,c");
   command.add_flag("--bgr", bgr, "Channels in the order blue, green, red");
   command.add_flag(
       "--no-exif-transpose", no_exif_transpose,
-      "Leave photographs as they are stored, instead of turning them upright as their EXIF data says");
+      "Use photographs as they are stored, instead of turning them upright according to their EXIF data");
 }
 
 bool ImageOptions::has_preprocessing() const {

@@ -61,7 +61,7 @@ constexpr std::uint64_t kMaxArrayBytes = std::uint64_t{1} << 30;
 }  // namespace
 
 std::string model_help() {
-  return "An ONNX file, or the name of a model (pipit models tells more): " + named_model_list();
+  return "An ONNX file, or the name of a model (pipit models describes them): " + named_model_list();
 }
 
 void ModelOptions::add_to(CLI::App& command, bool with_batch) {
@@ -75,7 +75,8 @@ void ModelOptions::add_to(CLI::App& command, bool with_batch) {
 
 void ModelOptions::add_heads_to(CLI::App& command) {
   command
-      .add_option("--input", arrays, "What an input besides the image is, from a .npy file; may be repeated")
+      .add_option("--input", arrays,
+                  "The value of an input other than the image, from a .npy file; may be repeated")
       ->type_name("NAME=FILE");
   command
       .add_option("--output", output,
@@ -92,10 +93,10 @@ void ModelOptions::add_extents(CLI::App& command, std::vector<std::string>& dims
                   "The shape of an input whose extents the file leaves open; may be repeated")
       ->type_name("NAME=1x3x224x224");
   command
-      .add_option(
-          "--value", values,
-          "The value of an input that is no data (a sampling rate, a mask, a switch): one number for all "
-          "elements, or a list; what depends on it is computed while the model is read; may be repeated")
+      .add_option("--value", values,
+                  "A fixed value for an input that is a setting (a sampling rate, a mask, a switch): one "
+                  "number for all elements, or a list; everything that depends on it alone is computed while "
+                  "the model is read; may be repeated")
       ->type_name("NAME=VALUE");
 }
 

@@ -24,7 +24,7 @@ constexpr Ending kEndings[] = {
     {".trtexec.json", OutputForm::trtexec, "layers as trtexec --exportProfile writes them"},
     {".json", OutputForm::json, "the document of --json"},
     {".csv", OutputForm::csv, "a table for spreadsheets"},
-    {".html", OutputForm::html, "a report, one page that needs no network"},
+    {".html", OutputForm::html, "a report, one page that works offline"},
 };
 
 const Ending* ending_of(std::string_view path) {
@@ -57,7 +57,8 @@ void OutputOption::add_to(CLI::App& command, const std::vector<OutputForm>& form
   command
       .add_option_function<std::vector<std::string>>(
           "--output", take,
-          "Also writes the result to a file, in the format of its extension: " + explained + ". Repeatable")
+          "Also write the result to this file, in the format of its extension: " + explained +
+              ". May be repeated")
       ->allow_extra_args(false)
       ->type_name("FILE");
 }

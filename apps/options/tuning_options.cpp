@@ -9,14 +9,13 @@
 namespace pipit::internal::apps {
 
 void TuningOptions::add_to(CLI::App& command) {
-  command.add_flag(
-      "--autotune", measured_,
-      "Time every kernel that accepts a layer, take the fastest, and keep the times in the tuning "
-      "cache; otherwise kernels are chosen by their estimated time and a fixed order");
+  command.add_flag("--autotune", measured_,
+                   "Time every kernel that accepts a layer, use the fastest, and keep the times in the "
+                   "tuning cache. Without it, kernels are chosen by estimated time and a fixed order");
   command
       .add_option(
           "--tuning-cache", file_,
-          "File with the times of earlier runs: kernels are chosen by it, and --autotune adds to it [with "
+          "File with the times of earlier runs, by which kernels are chosen; --autotune adds to it [with "
           "--autotune: $XDG_CACHE_HOME/pipit/tuning.json or ~/.cache/pipit/tuning.json; else none]")
       ->type_name("FILE")
       ->check(CLI::Validator(

@@ -35,7 +35,7 @@ std::string mark_outputs(const Graph& graph, const Node& node, Samples& samples)
     samples.by_sample[index(id)] = true;
   }
   return apart ? std::string()
-               : fmt::format("node '{}' ({}) does not keep samples apart", node.name, node.layer->type());
+               : fmt::format("node '{}' ({}) mixes the samples of a batch", node.name, node.layer->type());
 }
 
 std::string find_obstacle(const Graph& graph, Samples& samples) {

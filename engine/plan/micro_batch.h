@@ -33,7 +33,7 @@ struct Samples {
   std::string obstacle;         ///< why samples cannot be computed apart; empty: they can
 };
 
-/// All graph inputs are by sample; from there every layer says whether it keeps samples apart
+/// All graph inputs are by sample; from there every layer says whether it treats samples independently
 /// (Layer::is_batch_independent). An obstacle is a layer that does not, inputs that disagree, or an output that is not
 /// by sample.
 Samples find_samples(const Graph& graph);

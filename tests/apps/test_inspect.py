@@ -48,7 +48,7 @@ class Inspect(CommandTest):
         self.assertRegex(self.pipit("inspect", MODEL, "--why").stdout, r"(?m)^micro-batches none: the batch is 1")
         mixed = ("inspect", MODEL, "--batch", "4", "--precision", "int8-dynamic", "--dynamic-scales", "per-tensor")
         self.assertIn("DynamicQuantize", self.json(*mixed)["micro_batch"]["why"])
-        self.assertIn("does not keep samples apart", self.pipit(*mixed, "--micro-batch", "2", code=RUNTIME).stderr)
+        self.assertIn("mixes the samples of a batch", self.pipit(*mixed, "--micro-batch", "2", code=RUNTIME).stderr)
 
     def test_text_has_every_layer(self):
         layers = self.json("inspect", MODEL)["layers"]

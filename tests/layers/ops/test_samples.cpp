@@ -64,7 +64,7 @@ void expect_apart(TestGraph& b, std::vector<ValueId> outputs, bool gemm = false)
 
 void expect_mixed(TestGraph& b, std::vector<ValueId> outputs, const std::string& type) {
   const Graph graph = assign_layouts(b.build(std::move(outputs))).graph;
-  EXPECT_THAT(find_samples(graph).obstacle, HasSubstr("(" + type + ") does not keep samples apart"));
+  EXPECT_THAT(find_samples(graph).obstacle, HasSubstr("(" + type + ") mixes the samples of a batch"));
 }
 
 PoolAttributes pool(PoolKind kind, bool indices = false) {
