@@ -326,6 +326,29 @@ TEST_P(ConvDirect, OneAndThreeDimensions) {
   }
 }
 
+// What is constant, the weights, the bias, both or none of them; weights in both layouts.
+TEST_P(ConvDirect, WeightsAndBiasesAtRunTime) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed() + 11);
+  for (int i = 0; i < 24 && !HasFailure(); ++i) {
+    Geometry g = random_geometry(random);
+    const auto pick = [&](std::int64_t low, std::int64_t high) {
+      return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+    };
+    g.groups = pick(1, 4);
+    g.channels = g.groups * pick(1, 8);
+    g.outputs = g.groups * pick(1, 7);
+    g.bias = true;
+    GpuCase test = make_case(g, GetParam(), random, i % 2 == 0 ? Layout::row_major : Layout::channels_last);
+    test.inputs[1].constant = i % 3 == 0;
+    test.inputs[2].constant = i % 3 == 1;
+    if (!test.inputs[1].constant && i % 4 < 2) test.inputs[1].layout = Layout::channels_last;
+    const Conv conv(ConvAttributes{g.window, g.groups, g.activation});
+    expect_gpu(conv, "direct", test);
+    expect_refused(gpu_refusal(conv, "depthwise", test), "run time");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Precisions, ConvDirect, ::testing::Values(Precision::fp32, Precision::fp16),
                          [](const auto& precision) { return std::string(precision_name(precision.param)); });
 

@@ -309,6 +309,13 @@ cudaError_t launch_conv_depthwise_quads(const ConvDepthwiseArgs&, bool, cudaStre
 cudaError_t launch_conv_direct(const DirectConvArgs&, bool, bool, cudaStream_t) {
   return cudaSuccess;
 }
+cudaError_t pack_direct_weights(const DirectConvArgs&, const void*, const ImageStrides&, bool, float*,
+                                cudaStream_t) {
+  return cudaSuccess;
+}
+cudaError_t pack_direct_biases(const void*, std::int64_t, bool, float*, cudaStream_t) {
+  return cudaSuccess;
+}
 cudaError_t launch_conv_depthwise(const DirectConvArgs&, bool, cudaStream_t) {
   return cudaSuccess;
 }

@@ -141,6 +141,32 @@ TEST(Planning, LeavesOutZeroBlocks) {
   }
 }
 
+// "direct" alone takes weights and biases that are computed at run time, in the type of its input, and packs them into
+// its scratch memory.
+TEST(Planning, PacksOperandsOfRunTime) {
+  make_up({});
+  ConvAttributes attributes;
+  attributes.window.rank = 2;
+  attributes.window.kernel = {3, 3, 1};
+  attributes.groups = 2;
+  const Conv layer(attributes);
+  const TensorDesc x{Shape{1, 6, 9, 9}, DType::f16, Layout::channels_last};
+  const TensorDesc y{Shape{1, 10, 7, 7}, DType::f16, Layout::channels_last};
+  for (const DType type : {DType::f16, DType::f32}) {
+    const TensorDesc weights{Shape{10, 3, 3, 3}, type}, bias{Shape{10}, type};
+    const TensorDesc* const inputs[] = {&x, &weights, &bias};
+    const std::shared_ptr<const Tensor> constants[] = {nullptr, nullptr, nullptr};
+    const NodeSpec spec{layer, inputs, {&y, 1}, constants, Precision::fp16};
+    for (const Candidate& candidate : registry().candidates(Conv::kType, DeviceKind::cuda)) {
+      SCOPED_TRACE(candidate.name);
+      const bool takes = candidate.name == "direct" && type == DType::f16;
+      EXPECT_EQ(!candidate.refuse(spec), takes);
+      // 2 groups, 9 taps, 3 channels, 5 outputs rounded up to 8; 10 biases.
+      if (takes) EXPECT_EQ(candidate.create(spec)->scratch_bytes(), (2 * 9 * 3 * 8 + 10) * sizeof(float));
+    }
+  }
+}
+
 TEST(Planning, AsksThemOnAGpuBeforeHopper) {
   Accepted accepted;
   ask_about_convolutions({.processors = 108, .major = 8}, test_seed() + 1, accepted);

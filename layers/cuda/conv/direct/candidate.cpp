@@ -69,7 +69,12 @@ DirectConvArgs direct_conv_geometry(const NodeSpec& spec, const ConvAttributes& 
   return a;
 }
 
-// Candidates "depthwise" and "direct": convolutions in fp32 arithmetic, stored as f32 or f16.
+// Candidates "depthwise" and "direct": convolutions in fp32 arithmetic, stored as f32 or f16. "direct" also takes weights
+// and biases that are computed at run time.
+
+bool at_run_time(const NodeSpec& spec, std::size_t input) {
+  return spec.has_input(input) && spec.constant(input) == nullptr;
+}
 
 Refusal refuse_direct(const NodeSpec& spec) {
   const DType type = spec.inputs[0]->dtype;
@@ -77,14 +82,17 @@ Refusal refuse_direct(const NodeSpec& spec) {
     return "only f32 and f16 are handled";
   if (spec.outputs[0].dtype != type || (spec.has_input(3) && spec.inputs[3]->dtype != type))
     return "input, residual and output must have one element type";
-  if (spec.constant(1) == nullptr) return "weights are computed at run time";
-  if (spec.has_input(2) && spec.constant(2) == nullptr) return "the bias is computed at run time";
+  for (const std::size_t input : {std::size_t{1}, std::size_t{2}}) {
+    if (at_run_time(spec, input) && spec.inputs[input]->dtype != type)
+      return "weights and bias that are computed at run time must be stored as the input is";
+  }
   if (spec.outputs[0].elements() == 0) return "empty tensors are not handled";
   return refuse_wide_window(spec, layer_as<Conv>(spec.layer).attributes().window);
 }
 
 Refusal refuse_depthwise(const NodeSpec& spec) {
   if (Refusal reason = refuse_direct(spec)) return reason;
+  if (at_run_time(spec, 1) || at_run_time(spec, 2)) return "weights or bias are computed at run time";
   const std::int64_t channels = spec.inputs[0]->shape[1];
   if (layer_as<Conv>(spec.layer).attributes().groups != channels || spec.outputs[0].shape[1] != channels ||
       channels == 1)
@@ -140,21 +148,34 @@ class DirectConv final : public PackedKernel {
  public:
   explicit DirectConv(const NodeSpec& spec)
       : args_(args_of(spec)), half_(spec.inputs[0]->dtype == DType::f16) {
-    const Tensor plain = to_layout(spec.constant(1)->view(), Layout::row_major);
-    const std::span<const float> weights = plain.values<float>();
     if constexpr (Depthwise) {
       args_.x_strides = channels_last_strides(*spec.inputs[0]);
       args_.y_strides = channels_last_strides(spec.outputs[0]);
       if (spec.has_input(3)) args_.residual_strides = channels_last_strides(*spec.inputs[3]);
-      args_.weights = keep(pack_depthwise(weights, static_cast<std::size_t>(args_.groups)));
+      const Tensor plain = to_layout(spec.constant(1)->view(), Layout::row_major);
+      args_.weights = keep(pack_depthwise(plain.values<float>(), static_cast<std::size_t>(args_.groups)));
     } else {
       if (is_channels_last(*spec.inputs[0])) args_.x_strides = channels_last_strides(*spec.inputs[0]);
       // With channels innermost every other stride is a multiple of the channel count.
       wide_ =
           is_channels_last(*spec.inputs[0]) && spec.inputs[0]->shape[1] % 4 == 0 && args_.group_in % 4 == 0;
-      args_.weights = keep(pack_weights(args_, weights, 1));
+      if (at_run_time(spec, 1)) {
+        weight_strides_ = strides_of(*spec.inputs[1]);
+        scratch_weights_ = packed_weights(args_);
+      } else {
+        const Tensor plain = to_layout(spec.constant(1)->view(), Layout::row_major);
+        args_.weights = keep(pack_weights(args_, plain.values<float>(), 1));
+      }
     }
-    args_.bias = keep(conv_biases(spec));
+    if (at_run_time(spec, 2)) {
+      scratch_biases_ = args_.groups * args_.group_out;
+    } else {
+      args_.bias = keep(conv_biases(spec));
+    }
+  }
+
+  std::size_t scratch_bytes() const override {
+    return static_cast<std::size_t>(scratch_weights_ + scratch_biases_) * sizeof(float);
   }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
@@ -167,12 +188,25 @@ class DirectConv final : public PackedKernel {
     if constexpr (Depthwise) {
       PIPIT_CUDA(launch_conv_depthwise(args, half_, stream));
     } else {
+      // Packed weights are a multiple of 4 elements, so that what follows them is aligned, too.
+      auto* weights = reinterpret_cast<float*>(context.scratch);
+      float* bias = weights + scratch_weights_;
+      if (scratch_weights_ > 0) {
+        PIPIT_CUDA(pack_direct_weights(args_, inputs[1].data, weight_strides_, half_, weights, stream));
+        args.weights = weights;
+      }
+      if (scratch_biases_ > 0) {
+        PIPIT_CUDA(pack_direct_biases(inputs[2].data, scratch_biases_, half_, bias, stream));
+        args.bias = bias;
+      }
       PIPIT_CUDA(launch_conv_direct(args, half_, wide_, stream));
     }
   }
 
  private:
   DirectConvArgs args_;
+  ImageStrides weight_strides_;
+  std::int64_t scratch_weights_ = 0, scratch_biases_ = 0;  // elements, of those that are computed at run time
   bool half_;
   bool wide_ = false;
 };

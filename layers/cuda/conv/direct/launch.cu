@@ -187,6 +187,35 @@ __global__ void __launch_bounds__(kThreads) conv_depthwise(const __grid_constant
   *reinterpret_cast<Pack*>(static_cast<T*>(a.y) + at(a.y_strides)) = result;
 }
 
+// A thread writes one element; those beyond group_out are 0.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    pack_weights(const __grid_constant__ DirectConvArgs a, const T* weights, ImageStrides from, float* packed,
+                 std::int64_t size) {
+  const std::int64_t at = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x;
+  if (at >= size) return;
+  std::int64_t rest = at;
+  const auto take = [&](int extent) {
+    const auto position = static_cast<int>(rest % extent);
+    rest /= extent;
+    return position;
+  };
+  const int column = take((a.group_out + 3) / 4 * 4);
+  const int c = take(a.group_in);
+  const int w = take(a.kernel[2]), h = take(a.kernel[1]), d = take(a.kernel[0]);
+  const std::int64_t output = rest * a.group_out + column;
+  packed[at] =
+      column < a.group_out
+          ? to_float(weights[output * from.batch + c * from.channel + d * from.d + h * from.h + w * from.w])
+          : 0.0F;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) widen(const T* from, float* to, std::int64_t size) {
+  const std::int64_t at = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x;
+  if (at < size) to[at] = to_float(from[at]);
+}
+
 template <typename T, int Vector>
 void launch_depthwise(const DirectConvArgs& a, cudaStream_t stream) {
   const std::int64_t positions = a.batch * a.out[0] * a.out[1] * a.out[2];
@@ -215,6 +244,30 @@ cudaError_t launch_conv_direct(const DirectConvArgs& args, bool half, bool wide,
     launch_direct<__half>(args, wide, stream);
   } else {
     launch_direct<float>(args, wide, stream);
+  }
+  return cudaGetLastError();
+}
+
+cudaError_t pack_direct_weights(const DirectConvArgs& args, const void* weights, const ImageStrides& strides,
+                                bool half, float* packed, cudaStream_t stream) {
+  const std::int64_t size = packed_weights(args);
+  const unsigned blocks = blocks_for(size);
+  if (half) {
+    pack_weights<<<blocks, kThreads, 0, stream>>>(args, static_cast<const __half*>(weights), strides, packed,
+                                                  size);
+  } else {
+    pack_weights<<<blocks, kThreads, 0, stream>>>(args, static_cast<const float*>(weights), strides, packed,
+                                                  size);
+  }
+  return cudaGetLastError();
+}
+
+cudaError_t pack_direct_biases(const void* biases, std::int64_t count, bool half, float* packed,
+                               cudaStream_t stream) {
+  if (half) {
+    widen<<<blocks_for(count), kThreads, 0, stream>>>(static_cast<const __half*>(biases), packed, count);
+  } else {
+    widen<<<blocks_for(count), kThreads, 0, stream>>>(static_cast<const float*>(biases), packed, count);
   }
   return cudaGetLastError();
 }
