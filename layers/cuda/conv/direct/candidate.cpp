@@ -69,8 +69,8 @@ DirectConvArgs direct_conv_geometry(const NodeSpec& spec, const ConvAttributes& 
   return a;
 }
 
-// Candidates "depthwise" and "direct": convolutions in fp32 arithmetic, stored as f32 or f16. "direct" also takes weights
-// and biases that are computed at run time.
+// Candidates "depthwise" and "direct": convolutions in fp32 arithmetic, stored as f32 or f16. "direct" also takes
+// weights and biases that are computed at run time.
 
 bool at_run_time(const NodeSpec& spec, std::size_t input) {
   return spec.has_input(input) && spec.constant(input) == nullptr;
