@@ -7,6 +7,7 @@
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/epilogue/stores.cuh"
 #include "layers/cuda/families.h"
+#include "layers/cuda/pooling/global_average.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/qelementwise.h"
 #include "layers/ops/quantize.h"
@@ -284,11 +285,11 @@ void run_windows(const Pool& layer, std::span<const ConstTensorView> inputs,
 // the chunks where there are several.
 
 constexpr int kVector = 8;
-constexpr int kColumns = 8;        // threads along the channels: 64 of them a block
-constexpr int kRows = 32;          // threads along the positions
-constexpr int kChunk = 8 * kRows;  // positions of a block
+constexpr int kColumns = 8;  // threads along the channels: 64 of them a block
+constexpr int kRows = ChunkedAverage::kRows;
+constexpr int kChunk = ChunkedAverage::kChunk;
 
-struct ChunkedAverage {
+struct ChunkedAverageArgs {
   int channels, positions, chunks;
   Divisor column_blocks, chunk_count;
 };
@@ -300,7 +301,7 @@ struct AverageTarget {
   __device__ void operator()(std::int64_t at, float v) const { store_average(result, y, at, v); }
 };
 
-__global__ void global_average_kernel(ChunkedAverage g, float factor, AverageTarget y, In x) {
+__global__ void global_average_kernel(ChunkedAverageArgs g, float factor, AverageTarget y, In x) {
   ptx::release_next_kernel();
   ptx::wait_for_previous_kernel();
   __shared__ float shared[kRows][kColumns * kVector + 1];
@@ -351,7 +352,7 @@ class ChunkedAverageKernel final : public Kernel {
         result_(spec.outputs[0].dtype, spec.fusion.followers.empty()
                                            ? nullptr
                                            : &layer_as<Quantize>(spec.fusion.followers[0]->layer).y()) {
-    chunks_ = (positions_ + kChunk - 1) / kChunk;
+    chunks_ = ChunkedAverage::chunks(positions_);
     PIPIT_CUDA(can_overlap(reinterpret_cast<const void*>(&global_average_kernel), overlap_));
   }
   std::size_t scratch_bytes() const override {
@@ -360,9 +361,9 @@ class ChunkedAverageKernel final : public Kernel {
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     const unsigned column_blocks = blocks_for(channels_, kColumns * kVector);
-    const ChunkedAverage g{static_cast<int>(channels_), static_cast<int>(positions_),
-                           static_cast<int>(chunks_), Divisor(column_blocks),
-                           Divisor(static_cast<unsigned>(chunks_))};
+    const ChunkedAverageArgs g{static_cast<int>(channels_), static_cast<int>(positions_),
+                               static_cast<int>(chunks_), Divisor(column_blocks),
+                               Divisor(static_cast<unsigned>(chunks_))};
     const float factor = 1 / static_cast<float>(positions_);
     const AverageTarget last{outputs[0].data, result_};
     const AverageTarget first = chunks_ > 1 ? AverageTarget{context.scratch, {}} : last;
@@ -405,7 +406,10 @@ void register_cuda_pool(Registry& registry) {
   Candidate average{"global_average", refuse_global_average, [](const NodeSpec& spec) {
                       return std::unique_ptr<Kernel>(std::make_unique<ChunkedAverageKernel>(spec));
                     }};
-  average.estimate = streaming(refuse_global_average);
+  average.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse_global_average(spec)) return std::nullopt;
+    return global_average_estimate(spec);
+  };
   average.fusions.epilogue = [](const NodeSpec& spec, const NodeSpec& next) {
     return spec.fusion.followers.empty() && next.layer.type() == Quantize::kType;
   };
@@ -500,24 +504,19 @@ void run_average(const QAveragePool& layer, std::span<const ConstTensorView> inp
                                          inputs[0], outputs[0], context);
 }
 
-// ---- Global average over NHWC: four channels a thread, or sixteen, the positions shared by the threads of a block
-// and, where there are many, by the blocks of a cluster. Whole numbers may be added in any order.
+// ---- Global average over NHWC. Whole numbers may be added in any order.
 
-constexpr int kAverageThreads = 512;
-constexpr int kMaxWords = 16;  // of a block
-constexpr int kSixteen = 4;    // words that a thread reads at once where there are many positions
-constexpr int kMaxSplits = 8;  // widest cluster that every GPU with clusters can launch
+constexpr int kAverageThreads = IntegerAverage::kThreads;
+constexpr int kMaxWords = IntegerAverage::kMaxWords;
+constexpr int kSixteen = IntegerAverage::kSixteen;
 
 struct GlobalAverage {
-  int all_words = 1;  // of a position
-  int words = 1;      // of a block, a power of two
-  int positions = 1;
-  int splits = 1;  // blocks of a cluster, along x
+  IntegerAverage plan;
   unsigned flip = 0;
   int zero_point = 0;
 };
 
-// Words: read at once by a thread; g.words is a multiple of it.
+// Words: read at once by a thread; the block's words are a multiple of it.
 template <int Words>
 __global__ void __launch_bounds__(kAverageThreads)
     global_average_integers(GlobalAverage g, AverageStore average, void* y, const unsigned* x) {
@@ -526,21 +525,22 @@ __global__ void __launch_bounds__(kAverageThreads)
   constexpr int kWarps = kAverageThreads / 32;
   __shared__ int partial[kWarps][kMaxWords * 4];
   const int thread = static_cast<int>(threadIdx.x);
-  const int columns = g.words / Words;
+  const int columns = g.plan.words / Words;
   const int column = thread & (columns - 1);
-  const int word = static_cast<int>(blockIdx.y) * g.words + column * Words;
+  const int word = static_cast<int>(blockIdx.y) * g.plan.words + column * Words;
   const int rows = kAverageThreads / columns;
   const auto n = static_cast<std::int64_t>(blockIdx.z);
   int sum[Words * 4] = {};
-  if (word < g.all_words) {
+  if (word < g.plan.all_words) {
     struct alignas(Words * 4) Read {
       unsigned v[Words];
     };
-    const unsigned* from = x + n * g.positions * g.all_words + word;
-    const int step = rows * g.splits;
+    const unsigned* from = x + n * g.plan.positions * g.plan.all_words + word;
+    const int step = rows * g.plan.splits;
 #pragma unroll 8
-    for (int p = static_cast<int>(blockIdx.x) * rows + thread / columns; p < g.positions; p += step) {
-      const Read read = *reinterpret_cast<const Read*>(from + static_cast<std::int64_t>(p) * g.all_words);
+    for (int p = static_cast<int>(blockIdx.x) * rows + thread / columns; p < g.plan.positions; p += step) {
+      const Read read =
+          *reinterpret_cast<const Read*>(from + static_cast<std::int64_t>(p) * g.plan.all_words);
 #pragma unroll
       for (int v = 0; v < Words * 4; ++v)
         sum[v] = __dp4a(static_cast<int>(read.v[v / 4] ^ g.flip), 1 << v % 4 * 8, sum[v]);
@@ -552,29 +552,29 @@ __global__ void __launch_bounds__(kAverageThreads)
     if (thread % 32 < columns) partial[thread / 32][column * Words * 4 + v] = sum[v];
   }
   __syncthreads();
-  const bool mine = thread < g.words * 4;
+  const bool mine = thread < g.plan.words * 4;
   int total = 0;
   if (mine) {
 #pragma unroll
     for (int warp = 0; warp < kWarps; ++warp) total += partial[warp][thread];
   }
 #if __CUDA_ARCH__ >= 900
-  if (g.splits > 1) {
+  if (g.plan.splits > 1) {
     namespace cg = cooperative_groups;
     __shared__ int totals[kMaxWords * 4];
     const cg::cluster_group cluster = cg::this_cluster();
     if (mine) totals[thread] = total;
     cluster.sync();
     if (mine && blockIdx.x == 0) {
-      for (int rank = 1; rank < g.splits; ++rank)
+      for (int rank = 1; rank < g.plan.splits; ++rank)
         total += cluster.map_shared_rank(totals, static_cast<unsigned>(rank))[thread];
     }
     cluster.sync();  // no block leaves while others still read its sums
   }
 #endif
-  const int channel = static_cast<int>(blockIdx.y) * g.words * 4 + thread;
-  if (!mine || blockIdx.x != 0 || channel >= g.all_words * 4) return;
-  average(y, n * g.all_words * 4 + channel, total - g.positions * g.zero_point, g.positions);
+  const int channel = static_cast<int>(blockIdx.y) * g.plan.words * 4 + thread;
+  if (!mine || blockIdx.x != 0 || channel >= g.plan.all_words * 4) return;
+  average(y, n * g.plan.all_words * 4 + channel, total - g.plan.positions * g.zero_point, g.plan.positions);
 }
 
 class GlobalAverageKernel final : public Kernel {
@@ -582,38 +582,22 @@ class GlobalAverageKernel final : public Kernel {
   explicit GlobalAverageKernel(const NodeSpec& spec)
       : store_(store_of(layer_as<QAveragePool>(spec.layer).attributes(), spec.outputs[0].dtype)) {
     const IntegerOperand operand(layer_as<QAveragePool>(spec.layer).attributes().x);
-    const Shape& shape = spec.inputs[0]->shape;
-    average_.all_words = static_cast<int>(shape[1] / 4);
-    average_.positions = static_cast<int>(shape.elements() / (shape[0] * shape[1]));
     average_.flip = operand.flip;
     average_.zero_point = operand.zero_point;
-    // Blocks of 64 bytes a position where they leave little idle, else of 32.
-    while (average_.words < std::min(average_.all_words, kMaxWords / 2)) average_.words *= 2;
-    if (average_.all_words % kMaxWords == 0 || average_.all_words > 4 * kMaxWords) average_.words = kMaxWords;
     PIPIT_CUDA(can_overlap(reinterpret_cast<const void*>(&global_average_integers<1>), overlap_));
-    int processors = 0;
-    PIPIT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, spec.gpu));
-    const std::int64_t blocks =
-        shape[0] * blocks_for(average_.all_words, static_cast<unsigned>(average_.words));
-    constexpr int kLoadsInFlight = 8;  // of a thread that reads words; fewer do not hide memory's latency
-    const std::int64_t steps = std::int64_t{average_.positions} * average_.words / kAverageThreads;
-    const auto worth = [&](int splits) {
-      return splits <= kMaxSplits && steps >= kLoadsInFlight * splits && blocks * splits <= 4LL * processors;
-    };
     // What overlaps was compiled for GPUs with clusters.
-    while (overlap_ && worth(average_.splits * 2)) average_.splits *= 2;
-    sixteen_ = average_.all_words % kSixteen == 0 && average_.words >= kSixteen &&
-               steps >= 3 * kLoadsInFlight * average_.splits;
+    average_.plan = IntegerAverage(spec.inputs[0]->shape, processors_of(spec.gpu), overlap_);
   }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    const auto splits = static_cast<unsigned>(average_.splits);
-    LaunchShape shape{dim3(splits, blocks_for(average_.all_words, static_cast<unsigned>(average_.words)),
+    const IntegerAverage& plan = average_.plan;
+    const auto splits = static_cast<unsigned>(plan.splits);
+    LaunchShape shape{dim3(splits, blocks_for(plan.all_words, static_cast<unsigned>(plan.words)),
                            static_cast<unsigned>(inputs[0].desc.shape[0])),
                       dim3(kAverageThreads)};
     shape.overlap = overlap_;
     shape.cluster = dim3(splits);
-    const bool sixteen = sixteen_ && reinterpret_cast<std::uintptr_t>(inputs[0].data) % 16 == 0;
+    const bool sixteen = plan.reads_sixteen() && reinterpret_cast<std::uintptr_t>(inputs[0].data) % 16 == 0;
     PIPIT_CUDA(launch_kernel(sixteen ? global_average_integers<kSixteen> : global_average_integers<1>, shape,
                              static_cast<cudaStream_t>(context.stream), average_, store_,
                              static_cast<void*>(outputs[0].data),
@@ -623,7 +607,6 @@ class GlobalAverageKernel final : public Kernel {
  private:
   GlobalAverage average_;
   AverageStore store_;
-  bool sixteen_ = false;
   bool overlap_ = false;
 };
 
@@ -659,7 +642,10 @@ void register_cuda_qpool(Registry& registry) {
   Candidate average{"global_average", refuse_global, [](const NodeSpec& spec) {
                       return std::unique_ptr<Kernel>(std::make_unique<GlobalAverageKernel>(spec));
                     }};
-  average.estimate = streaming(refuse_global);
+  average.estimate = [](const NodeSpec& spec) -> std::optional<Estimate> {
+    if (refuse_global(spec)) return std::nullopt;
+    return global_average_estimate(spec);
+  };
   registry.add(QAveragePool::kType, DeviceKind::cuda, std::move(average));
   add_kernel<QAveragePool>(registry, "windows", refuse_average, run_average);
 }

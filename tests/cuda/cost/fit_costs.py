@@ -200,6 +200,20 @@ def least_over_recorded(choices: Choices, shares: np.ndarray, constants: np.ndar
     return float(np.exp(np.average(logs, weights=weights)))
 
 
+def fit_averages(program: str, layers: list, constants: dict[str, np.ndarray]) -> None:
+    """Of global averages, timed alone."""
+    timed = [(line, times["global_average"]) for key, times in layers
+             if "global_average" in times and (line := recorded.line_of(key)) is not None]
+    rows = collections.defaultdict(list)
+    for candidates, (_, us) in zip(recorded.estimates_of_lines(program, [line for line, _ in timed]), timed):
+        _, kernel, _, factors = candidates[0][1][0]
+        rows[kernel].append((factors, us))
+    for kernel, of in sorted(rows.items()):
+        factors, times = (np.array(column, float) for column in zip(*of))
+        constants[kernel] = fit(factors, times)
+        report(kernel, factors, times, constants[kernel])
+
+
 def fit_chains(program: str, chains: list, constants: dict[str, np.ndarray], scale: float) -> None:
     rows = collections.defaultdict(list)
     estimated = recorded.chain_estimates(program, [chain[:3] for chain in chains])
@@ -268,6 +282,7 @@ def main() -> int:
             constants.setdefault(f"{kernel} bounded", constants[kernel] * BOUNDED)
     for kernel, values in ASSUMED.items():
         constants[kernel] = np.array([values.get(i, 0) for i in range(FACTORS)])
+    fit_averages(a.print_estimates, document["layers"], constants)
     scale = least_over_recorded(choices, shares, trained)
     print(f"least estimates over times: {scale:.3f}", file=sys.stderr)
     fit_chains(a.print_estimates, document["chains"], constants, scale)

@@ -121,9 +121,13 @@ def chain_estimates(program: str, chains: list) -> list[list]:
 
 
 def estimates(program: str, keys: list[str]) -> list[list]:
-    """For every key [[candidate, [[variant, kernel, microseconds or None, factors], ...]], ...] in the order in which
+    return estimates_of_lines(program, [described(key) for key in keys])
+
+
+def estimates_of_lines(program: str, described_layers: list[str]) -> list[list]:
+    """For every layer [[candidate, [[variant, kernel, microseconds or None, factors], ...]], ...] in the order in which
     the candidates are asked; the first variant, "", is the candidate's choice."""
-    lines = "".join(f"{described(key)}\n" for key in keys)
+    lines = "".join(f"{layer}\n" for layer in described_layers)
     done = subprocess.run([program], input=lines, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 

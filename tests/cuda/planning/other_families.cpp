@@ -2,6 +2,9 @@
 // takes every node, and as long as one that reads and writes its operands once.
 #include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/families.h"
+#include "layers/cuda/pooling/global_average.h"
+#include "layers/ops/pool.h"
+#include "layers/ops/qelementwise.h"
 
 namespace pipit::internal {
 
@@ -12,13 +15,24 @@ class NothingRuns final : public Kernel {
   void run(std::span<const ConstTensorView>, std::span<const TensorView>, const RunContext&) const override {}
 };
 
-void take(Registry& registry, std::initializer_list<const char*> layer_types) {
+using TimeOf = std::function<std::optional<Estimate>(const NodeSpec&)>;
+
+Refusal refuse_nothing(const NodeSpec&) {
+  return std::nullopt;
+}
+
+void take(Registry& registry, std::initializer_list<const char*> layer_types,
+          const TimeOf& estimate = cuda::streaming(refuse_nothing)) {
   for (const char* type : layer_types) {
-    const auto refuse = [](const NodeSpec&) -> Refusal { return std::nullopt; };
-    Candidate candidate{"made_up", refuse, [](const NodeSpec&) { return std::make_unique<NothingRuns>(); }};
-    candidate.estimate = cuda::streaming(refuse);
+    Candidate candidate{"made_up", refuse_nothing,
+                        [](const NodeSpec&) { return std::make_unique<NothingRuns>(); }};
+    candidate.estimate = estimate;
     registry.add(type, DeviceKind::cuda, std::move(candidate));
   }
+}
+
+std::optional<Estimate> pool_estimate(const NodeSpec& spec, const PoolAttributes& pool) {
+  return pool.global ? cuda::global_average_estimate(spec) : cuda::streaming(refuse_nothing)(spec);
 }
 
 }  // namespace
@@ -42,7 +56,8 @@ void register_cuda_normalize_image(Registry&) {}
 void register_cuda_order(Registry&) {}
 void register_cuda_pad_gather(Registry&) {}
 void register_cuda_pool(Registry& registry) {
-  take(registry, {"Pool"});
+  take(registry, {"Pool"},
+       [](const NodeSpec& spec) { return pool_estimate(spec, layer_as<Pool>(spec.layer).attributes()); });
 }
 void register_cuda_small_windows(Registry&) {}
 void register_cuda_qelementwise(Registry& registry) {
@@ -52,7 +67,9 @@ void register_cuda_qfunctions(Registry& registry) {
   take(registry, {"QUnary", "QMul"});
 }
 void register_cuda_qpool(Registry& registry) {
-  take(registry, {"QAveragePool"});
+  take(registry, {"QAveragePool"}, [](const NodeSpec& spec) {
+    return pool_estimate(spec, layer_as<QAveragePool>(spec.layer).attributes().pool);
+  });
 }
 void register_cuda_quantize_axis(Registry&) {}
 void register_cuda_recurrent(Registry&) {}
