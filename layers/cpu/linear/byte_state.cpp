@@ -28,9 +28,9 @@ TileConvolution::Geometry state_geometry(std::int64_t inputs, std::int64_t outpu
 ByteStateProduct::ByteStateProduct(const SplitWeights& weights, std::span<const float> scales,
                                    std::int64_t inputs)
     : inputs_(inputs),
-      convolution_(state_geometry(inputs, std::ssize(scales), weights.parts),
+      convolution_(state_geometry(inputs, std::ssize(scales), weights.parts()),
                    // The zero point of a state is a factor of what sums begin with.
-                   {{1, 1, DType::u8}, {}, {}, {scales.begin(), scales.end()}, {}}, weights.values.data(), 1),
+                   {{1, 1, DType::u8}, {}, {}, {scales.begin(), scales.end()}, {}}, weights, 1),
       state_at_(static_cast<std::size_t>(
           round_up(static_cast<std::int64_t>(convolution_.scratch_bytes()), kScratchLine))),
       sum_bias_at_(state_at_ + static_cast<std::size_t>(round_up(inputs + ConvInput::kSlack, kScratchLine))),

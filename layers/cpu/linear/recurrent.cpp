@@ -186,8 +186,8 @@ class PackedRecurrent final : public Kernel {
     for (std::int64_t d = 0; d < g_.directions; ++d) {
       std::vector<int> zero_points;
       for (std::int64_t i = d * rows; i < (d + 1) * rows; ++i) zero_points.push_back(byte_at(zeros, i));
-      const SplitWeights split(weights.view().data + d * rows * g_.hidden, weights.desc().dtype, zero_points,
-                               g_.hidden);
+      const SplitWeights split(weights.view().data + d * rows * g_.hidden, weights.desc().dtype,
+                               std::move(zero_points), g_.hidden);
       bytes_.push_back(std::make_unique<const ByteStateProduct>(
           split, scales.subspan(static_cast<std::size_t>(d * rows), static_cast<std::size_t>(rows)),
           g_.hidden));

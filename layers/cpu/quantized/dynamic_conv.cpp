@@ -1,5 +1,7 @@
 // DynamicQConv on the register-tile kernel: the static layer's sums, finished in f32 with the scale of their image.
 // Weights less their zero points may need 9 bits: SplitWeights.
+#include <optional>
+
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/families.h"
 #include "layers/cpu/tile/split_weights.h"
@@ -31,16 +33,23 @@ ByteArithmetic arithmetic_of(const NodeSpec& spec) {
   return {x, {}, {}, scales_of_outputs(attributes, spec.outputs[0].shape[1]), {}};
 }
 
-SplitWeights dynamic_weights(const NodeSpec& spec) {
+struct DynamicWeights {
+  Tensor turned;  // what they are split from, where that is no constant
+  std::optional<SplitWeights> split;
+};
+
+DynamicWeights dynamic_weights(const NodeSpec& spec) {
   const DynamicQConvAttributes& attributes = layer_as<DynamicQConv>(spec.layer).attributes();
   const Tensor& given = *spec.constant(1);
   const std::int64_t outputs = given.shape()[0];
   // Of one tap both layouts are one: large matrices are not copied.
   const bool one_tap = given.shape().elements() == outputs * given.shape()[1];
-  const Tensor turned = one_tap ? Tensor() : to_layout(given.view(), Layout::channels_last);
-  const Tensor& weights = one_tap ? given : turned;
-  return SplitWeights(weights.view().data, weights.desc().dtype, zero_points_of_outputs(attributes, outputs),
-                      weights.shape().elements() / outputs);
+  DynamicWeights result;
+  if (!one_tap) result.turned = to_layout(given.view(), Layout::channels_last);
+  const Tensor& weights = one_tap ? given : result.turned;
+  result.split.emplace(weights.view().data, weights.desc().dtype, zero_points_of_outputs(attributes, outputs),
+                       weights.shape().elements() / outputs);
+  return result;
 }
 
 class DynamicTile final : public Kernel {
@@ -83,8 +92,8 @@ class DynamicTile final : public Kernel {
   }
 
  private:
-  DynamicTile(const NodeSpec& spec, const SplitWeights& weights)
-      : convolution_(geometry_of(spec, weights.parts), arithmetic_of(spec), weights.values.data(),
+  DynamicTile(const NodeSpec& spec, const DynamicWeights& weights)
+      : convolution_(geometry_of(spec, weights.split->parts()), arithmetic_of(spec), *weights.split,
                      spec.threads),
         scales_(spec.inputs[DynamicQConv::kScales]->elements()),
         pixels_(spec.outputs[0].elements() / spec.outputs[0].shape[1] / scales_),

@@ -93,24 +93,33 @@ double KeptSteps::mean_runs() const {
 }
 
 template <typename T>
+void mark_steps(const TilePanels& panels, std::int64_t p, const WeightsOf<T>& weights, std::uint8_t* marks) {
+  const std::int64_t inner_steps = ceil_div(weights.inner_count, panels.step);
+  const T* filter = weights.data;
+  for (std::int64_t o = 0; o < panels.columns(p); ++o, filter += weights.output_stride) {
+    for (std::int64_t outer = 0; outer < weights.outer_count; ++outer) {
+      const T* from = filter + outer * weights.outer_stride;
+      std::uint8_t* const to = marks + outer * inner_steps;
+      for (std::int64_t inner = 0; inner < weights.inner_count; ++inner)
+        to[inner / panels.step] |= static_cast<std::uint8_t>(from[inner * weights.inner_stride] != T{0});
+    }
+    // In a dense layer after the first output.
+    if (std::find(marks, marks + panels.steps, 0) == marks + panels.steps) break;
+  }
+}
+
+template void mark_steps(const TilePanels&, std::int64_t, const WeightsOf<std::int8_t>&, std::uint8_t*);
+
+template <typename T>
 std::vector<std::uint8_t> steps_with_weights(const TilePanels& panels, std::int64_t groups,
                                              WeightsOf<T> weights) {
   std::vector<std::uint8_t> marks(static_cast<std::size_t>(groups * panels.count() * panels.steps), 0);
-  const std::int64_t inner_steps = ceil_div(weights.inner_count, panels.step);
   std::uint8_t* of_panel = marks.data();
+  const T* const data = weights.data;
   for (std::int64_t g = 0; g < groups; ++g) {
     for (std::int64_t p = 0; p < panels.count(); ++p, of_panel += panels.steps) {
-      const T* filter = weights.data + (g * panels.outputs + p * panels.panel) * weights.output_stride;
-      for (std::int64_t o = 0; o < panels.columns(p); ++o, filter += weights.output_stride) {
-        for (std::int64_t outer = 0; outer < weights.outer_count; ++outer) {
-          const T* from = filter + outer * weights.outer_stride;
-          std::uint8_t* const to = of_panel + outer * inner_steps;
-          for (std::int64_t inner = 0; inner < weights.inner_count; ++inner)
-            to[inner / panels.step] |= static_cast<std::uint8_t>(from[inner * weights.inner_stride] != T{0});
-        }
-        // In a dense layer after the first output.
-        if (std::find(of_panel, of_panel + panels.steps, 0) == of_panel + panels.steps) break;
-      }
+      weights.data = data + (g * panels.outputs + p * panels.panel) * weights.output_stride;
+      mark_steps(panels, p, weights, of_panel);
     }
   }
   return marks;

@@ -64,6 +64,10 @@ class KeptSteps {
   double share_ = 1;
 };
 
+/// 1 in `marks` [panels.steps] where a step of panel p has a weight that is not zero, of the panel's own weights.
+template <typename T>
+void mark_steps(const TilePanels& panels, std::int64_t p, const WeightsOf<T>& weights, std::uint8_t* marks);
+
 /// [panel][panels.steps]: 1 where a step of a panel has a weight that is not zero. Of the weights that the groups have
 /// one after the other; panels.step neighbours of the inner dimension are one step, the last one has what is left.
 template <typename T>

@@ -15,23 +15,37 @@ int parts_of(int steps) {
 
 }  // namespace
 
-SplitWeights::SplitWeights(const std::byte* weights, DType type, std::span<const int> zero_points,
-                           std::int64_t depth) {
-  const std::int64_t outputs = std::ssize(zero_points);
-  const auto zero_point = [&](std::int64_t o) { return zero_points[static_cast<std::size_t>(o)]; };
-  for (std::int64_t i = 0; i < outputs * depth; ++i)
-    parts = std::max(parts, parts_of(byte_at(weights, type, i) - zero_point(i / depth)));
-  values.resize(static_cast<std::size_t>(outputs * parts * depth));
-  for (std::int64_t o = 0; o < outputs; ++o) {
-    for (std::int64_t k = 0; k < depth; ++k) {
-      int left = byte_at(weights, type, o * depth + k) - zero_point(o);
-      for (int part = 0; part < parts; ++part) {
+SplitWeights::SplitWeights(const std::byte* weights, DType type, std::vector<int> zero_points,
+                           std::int64_t depth)
+    : weights_(weights), type_(type), zero_points_(std::move(zero_points)), depth_(depth) {
+  std::int64_t at = 0;
+  for (const int zero_point : zero_points_) {
+    int low = 255, high = -128;
+    for (const std::int64_t stop = at + depth_; at < stop; ++at) {
+      const int value = byte_at(weights_, type_, at);
+      low = std::min(low, value);
+      high = std::max(high, value);
+    }
+    parts_ = std::max({parts_, parts_of(low - zero_point), parts_of(high - zero_point)});
+  }
+}
+
+const std::int8_t* SplitWeights::outputs(std::int64_t first, std::int64_t count,
+                                         std::vector<std::int8_t>& room) const {
+  room.resize(static_cast<std::size_t>(count * parts_ * depth_));
+  std::int8_t* to = room.data();
+  for (std::int64_t o = first; o < first + count; ++o, to += parts_ * depth_) {
+    const int zero_point = zero_points_[static_cast<std::size_t>(o)];
+    for (std::int64_t k = 0; k < depth_; ++k) {
+      int left = byte_at(weights_, type_, o * depth_ + k) - zero_point;
+      for (int part = 0; part < parts_; ++part) {
         const int value = std::clamp(left, -128, 127);
-        values[static_cast<std::size_t>((o * parts + part) * depth + k)] = static_cast<std::int8_t>(value);
+        to[part * depth_ + k] = static_cast<std::int8_t>(value);
         left -= value;
       }
     }
   }
+  return room.data();
 }
 
 }  // namespace pipit::internal

@@ -85,12 +85,14 @@ std::unique_ptr<const StoredPanels> pack_f16(const TilePanels& panels, const Kep
 }
 
 std::unique_ptr<const StoredPanels> pack_s8(const TilePanels& panels, const KeptSteps& kept,
-                                            WeightsOf<std::int8_t> weights) {
+                                            const ByteWeights& weights, WeightsOf<std::int8_t> view) {
   HostBuffer packed(static_cast<std::size_t>(kept.bytes()));
-  for_each_panel(panels, kept, weights,
-                 [&](std::int64_t panel, std::int64_t p, const WeightsOf<std::int8_t>& w) {
-                   pack_s8_panel(panels, p, w, kept.steps(panel), packed.data() + kept.offset(panel));
-                 });
+  std::vector<std::int8_t> room;
+  for (std::int64_t panel = 0; panel < kept.panels(); ++panel) {
+    const std::int64_t group = panel / panels.count(), p = panel % panels.count();
+    view.data = weights.outputs(group * panels.outputs + p * panels.panel, panels.columns(p), room);
+    pack_s8_panel(panels, p, view, kept.steps(panel), packed.data() + kept.offset(panel));
+  }
   return std::make_unique<PackedPanels>(kept, std::move(packed));
 }
 

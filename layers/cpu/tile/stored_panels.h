@@ -7,6 +7,7 @@
 
 #include "engine/graph/shared_buffer.h"
 #include "engine/graph/tensor.h"
+#include "layers/cpu/tile/byte_weights.h"
 #include "layers/cpu/tile/kept_steps.h"
 #include "layers/cpu/tile/tile_pack.h"
 
@@ -62,8 +63,8 @@ std::unique_ptr<const StoredPanels> pack_f32(const TilePanels& panels, const Kep
 /// each output.
 std::unique_ptr<const StoredPanels> pack_f16(const TilePanels& panels, const KeptSteps& kept,
                                              WeightView weights, int stretch, float* multipliers);
-/// The same in s8.
+/// The same in s8. `view`: how an output's weights lie, without data.
 std::unique_ptr<const StoredPanels> pack_s8(const TilePanels& panels, const KeptSteps& kept,
-                                            WeightsOf<std::int8_t> weights);
+                                            const ByteWeights& weights, WeightsOf<std::int8_t> view);
 
 }  // namespace pipit::internal

@@ -21,12 +21,13 @@ std::int64_t bytes_of(DType type) {
 }
 
 // Zero points: sum((x - zero_point) * w) = sum(x * w) - zero_point * sum(w), modulo 2^32 like every int32 sum here.
-std::vector<std::int32_t> start_sums(const ByteArithmetic& bytes, const std::int8_t* weights,
+std::vector<std::int32_t> start_sums(const ByteArithmetic& bytes, const ByteWeights& weights,
                                      std::int64_t channels, std::int64_t depth) {
   const int zero_point = bytes.x.zero_point + (bytes.x.dtype == DType::i8 ? 128 : 0);
   std::vector<std::int32_t> start(static_cast<std::size_t>(channels));
+  std::vector<std::int8_t> room;
   for (std::size_t o = 0; o < start.size(); ++o) {
-    const std::int8_t* filter = weights + static_cast<std::int64_t>(o) * depth;
+    const std::int8_t* filter = weights.outputs(static_cast<std::int64_t>(o), 1, room);
     const std::int64_t sum = std::accumulate(filter, filter + depth, std::int64_t{0});
     const std::int64_t bias = bytes.bias.empty() ? 0 : bytes.bias[o];
     start[o] = static_cast<std::int32_t>(static_cast<std::uint32_t>(bias - zero_point * sum));
@@ -70,7 +71,7 @@ TileArithmetic half_arithmetic(const Clamp& activation, std::int64_t channels, b
 }
 
 TileArithmetic byte_arithmetic(const TileKernels& kernels, ByteArithmetic bytes, const Clamp& activation,
-                               const std::int8_t* weights, std::int64_t channels, std::int64_t depth) {
+                               const ByteWeights& weights, std::int64_t channels, std::int64_t depth) {
   const Quantization& y = bytes.y;
   const Quantization& residual = bytes.residual;
   TileArithmetic result;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/graph/tensor.h"
+#include "layers/cpu/tile/byte_weights.h"
 #include "layers/cpu/tile/tile_kernel.h"
 #include "layers/ops/clamp.h"
 #include "layers/ops/quantization.h"
@@ -42,6 +43,6 @@ TileArithmetic float_arithmetic(DType stored, const Clamp& activation, bool resi
 TileArithmetic half_arithmetic(const Clamp& activation, std::int64_t channels, bool more);
 /// Products of bytes, with the bits of QConv's specification. `weights` [channels][depth].
 TileArithmetic byte_arithmetic(const TileKernels& kernels, ByteArithmetic bytes, const Clamp& activation,
-                               const std::int8_t* weights, std::int64_t channels, std::int64_t depth);
+                               const ByteWeights& weights, std::int64_t channels, std::int64_t depth);
 
 }  // namespace pipit::internal

@@ -77,12 +77,16 @@ WeightView view_of(const TileConvolution::Geometry& geometry, const ConvInput& i
   return {weights, channels * taps, 1, 0, channels * taps, 1};
 }
 
-// Weights [O][parts][kernel..., C / groups].
-WeightsOf<std::int8_t> view_of(const TileConvolution::Geometry& geometry, const ConvInput& input,
-                               const std::int8_t* weights) {
+// How weights [O][parts][kernel..., C / groups] lie.
+WeightsOf<std::int8_t> byte_view(const TileConvolution::Geometry& geometry, const ConvInput& input) {
   const std::int64_t run = input.run_elements();
   const std::int64_t segments = std::ssize(input.segments()) * geometry.parts;
-  return {weights, segments * run, segments, run, run, 1};
+  return {nullptr, segments * run, segments, run, run, 1};
+}
+
+// Of one output.
+std::int64_t depth_of(const TileConvolution::Geometry& geometry) {
+  return geometry.input.shape[1] / geometry.groups * geometry.window.taps() * geometry.parts;
 }
 
 struct KeptPanels {
@@ -137,11 +141,18 @@ KeptPanels kept_of(const TileConvolution::Geometry& geometry, const ConvInput& i
 }
 
 KeptForBytes kept_of(const TileConvolution::Geometry& geometry, const ConvInput& input,
-                     const std::int8_t* weights) {
+                     const ByteWeights& weights) {
   const TileKernels& kernels = kernels_of(geometry);
   const TilePanels panels = panels_of(geometry, input, kernels);
-  const std::vector<std::uint8_t> marks =
-      steps_with_weights(panels, geometry.groups, view_of(geometry, input, weights));
+  const std::int64_t count = geometry.groups * panels.count();
+  std::vector<std::uint8_t> marks(static_cast<std::size_t>(count * panels.steps), 0);
+  WeightsOf<std::int8_t> view = byte_view(geometry, input);
+  std::vector<std::int8_t> room;
+  for (std::int64_t panel = 0; panel < count; ++panel) {
+    const std::int64_t group = panel / panels.count(), p = panel % panels.count();
+    view.data = weights.outputs(group * panels.outputs + p * panels.panel, panels.columns(p), room);
+    mark_steps(panels, p, view, marks.data() + panel * panels.steps);
+  }
   return kept_for_bytes(kernels, panels, geometry.groups, input.run(), marks);
 }
 
@@ -207,13 +218,11 @@ TileConvolution::Parts TileConvolution::float_parts(const Geometry& geometry, co
 }
 
 TileConvolution::Parts TileConvolution::byte_parts(const Geometry& geometry, ByteArithmetic bytes,
-                                                   const std::int8_t* weights) {
+                                                   const ByteWeights& weights) {
   ConvInput input = input_of(geometry);
   KeptForBytes kept = kept_of(geometry, input, weights);
-  const std::int64_t depth =
-      geometry.input.shape[1] / geometry.groups * geometry.window.taps() * geometry.parts;
   TileArithmetic arithmetic = byte_arithmetic(kept.kernels, std::move(bytes), geometry.activation, weights,
-                                              geometry.output[1], depth);
+                                              geometry.output[1], depth_of(geometry));
   const TilePanels panels = panels_of(geometry, input, kept.kernels);
   return {std::move(input), std::move(arithmetic), panels, std::move(kept.steps)};
 }
@@ -339,8 +348,13 @@ TileConvolution::TileConvolution(const Geometry& geometry, std::unique_ptr<const
 
 TileConvolution::TileConvolution(const Geometry& geometry, ByteArithmetic arithmetic,
                                  const std::int8_t* weights, int threads)
+    : TileConvolution(geometry, std::move(arithmetic), WholeByteWeights(weights, depth_of(geometry)),
+                      threads) {}
+
+TileConvolution::TileConvolution(const Geometry& geometry, ByteArithmetic arithmetic,
+                                 const ByteWeights& weights, int threads)
     : TileConvolution(geometry, byte_parts(geometry, std::move(arithmetic), weights), threads) {
-  weights_ = pack_s8(panels_, kept_, view_of(geometry, input_, weights));
+  weights_ = pack_s8(panels_, kept_, weights, byte_view(geometry, input_));
 }
 
 double TileConvolution::kept_share(const Geometry& geometry, const float* weights) {
@@ -360,7 +374,7 @@ KeptSteps TileConvolution::kept_steps(const Geometry& geometry, const WeightView
 }
 
 KeptForBytes TileConvolution::kept_steps(const Geometry& geometry, const std::int8_t* weights) {
-  return kept_of(geometry, input_of(geometry), weights);
+  return kept_of(geometry, input_of(geometry), WholeByteWeights(weights, depth_of(geometry)));
 }
 
 bool TileConvolution::fuses_epilogue(const Geometry& geometry, const NodeSpec& next) {

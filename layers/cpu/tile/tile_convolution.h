@@ -9,6 +9,7 @@
 
 #include "engine/plan/kernel.h"
 #include "layers/cpu/elementwise/epilogue.h"
+#include "layers/cpu/tile/byte_weights.h"
 #include "layers/cpu/tile/conv_input.h"
 #include "layers/cpu/tile/kept_steps.h"
 #include "layers/cpu/tile/stored_panels.h"
@@ -80,6 +81,8 @@ class TileConvolution {
   /// INT8; weights [O, kernel..., C / groups], or of several parts [O][parts][kernel..., C / groups].
   TileConvolution(const Geometry& geometry, ByteArithmetic arithmetic, const std::int8_t* weights,
                   int threads);
+  TileConvolution(const Geometry& geometry, ByteArithmetic arithmetic, const ByteWeights& weights,
+                  int threads);
 
   /// The share of the layer's multiply-accumulates that a convolution with these weights is left with.
   static double kept_share(const Geometry& geometry, const float* weights);
@@ -150,7 +153,7 @@ class TileConvolution {
     KeptSteps kept;
   };
   static Parts float_parts(const Geometry& geometry, const WeightView* weights);
-  static Parts byte_parts(const Geometry& geometry, ByteArithmetic arithmetic, const std::int8_t* weights);
+  static Parts byte_parts(const Geometry& geometry, ByteArithmetic arithmetic, const ByteWeights& weights);
   TileConvolution(const Geometry& geometry, Parts parts, int threads);
   std::vector<std::int32_t> offsets() const;
   TileLoop loop_of(const Geometry& geometry) const;

@@ -43,19 +43,18 @@ void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& 
 
 namespace {
 
-// As many integers of type Packed as fill a step of 4 bytes.
+// As many integers of type Packed as fill a step of 4 bytes; of the panel's own weights.
 template <typename Packed, typename T>
 void pack_integers(const TilePanels& panels, std::int64_t p, const WeightsOf<T>& weights,
                    const PanelSteps& steps, std::byte* packed) {
   constexpr std::int64_t kStep = 4 / sizeof(Packed);
   const PanelShape shape(panels, p);
   const std::int64_t inner_steps = ceil_div(weights.inner_count, kStep);
-  const T* first = weights.data + p * panels.panel * weights.output_stride;
   auto* to = reinterpret_cast<Packed*>(packed);
   steps.for_each([&](std::int64_t k) {
     const std::int64_t inner = k % inner_steps * kStep;
     const std::int64_t used = std::min<std::int64_t>(kStep, weights.inner_count - inner);
-    const T* from = first + k / inner_steps * weights.outer_stride + inner * weights.inner_stride;
+    const T* from = weights.data + k / inner_steps * weights.outer_stride + inner * weights.inner_stride;
     std::fill_n(to, kStep * shape.width, Packed{0});
     for (std::int64_t o = 0; o < shape.columns; ++o, from += weights.output_stride) {
       for (std::int64_t i = 0; i < used; ++i) to[kStep * o + i] = from[i * weights.inner_stride];

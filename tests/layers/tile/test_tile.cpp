@@ -235,13 +235,14 @@ struct Int8Product {
     const std::vector<std::uint16_t> wide(a.begin(), a.end());
     const bool widened = kernels.step == 2;
     // [columns][channels][taps], as weights come; K is (tap, channel).
-    const WeightsOf<std::int8_t> view{weights.data(), channels * taps, taps, 1, channels, taps};
+    WeightsOf<std::int8_t> view{weights.data(), channels * taps, taps, 1, channels, taps};
     std::vector<std::int32_t> segments;
     for (std::int64_t t = 0; t < taps; ++t)
       segments.push_back(static_cast<std::int32_t>(4 * (steps / taps) * t * kernels.element()));
     std::vector<std::byte> c(static_cast<std::size_t>(pixels * columns) * output_bytes() + 64,
                              std::byte{0xA5});
     for (std::int64_t p = 0; p < panels.count(); ++p) {
+      view.data = weights.data() + p * panels.panel * view.output_stride;
       pack_s8_panel(panels, p, view, all.steps(p), packed.data() + all.offset(p));
       TileCall call;
       call.a[0] = widened ? reinterpret_cast<const std::byte*>(wide.data())
