@@ -54,6 +54,8 @@ LayerNorm::LayerNorm(LayerNormAttributes attributes) : LayerOf(attributes) {
   if (attributes_.outputs < 1 || attributes_.outputs > 3) {
     fail("LayerNorm: {} outputs; expected 1 to 3", attributes_.outputs);
   }
+  if (attributes_.rms && attributes_.outputs != 1)
+    fail("LayerNorm: {} outputs by the root mean square; expected 1", attributes_.outputs);
 }
 
 std::vector<TensorDesc> LayerNorm::infer(std::span<const TensorDesc* const> inputs) const {
@@ -83,7 +85,7 @@ bool LayerNorm::is_batch_independent(const SampledInputs& inputs) const {
 }
 
 std::string LayerNorm::summary() const {
-  return fmt::format("axis {}", attributes_.axis);
+  return fmt::format("axis {}{}", attributes_.axis, attributes_.rms ? " rms" : "");
 }
 
 InstanceNorm::InstanceNorm(InstanceNormAttributes attributes) : LayerOf(attributes) {

@@ -25,9 +25,13 @@ struct LayerNormAttributes {
   std::int64_t axis = -1;  ///< normalizes over dimensions axis .. rank-1
   float epsilon = 1e-5F;
   int outputs = 1;  ///< 3: also the mean and 1 / standard deviation, with the normalized dimensions kept as 1
+  /// No mean is subtracted: x over the root of its mean square (Zhang and Sennrich, "Root Mean Square Layer
+  /// Normalization", 2019). One output.
+  bool rms = false;
 };
 
-/// ONNX LayerNormalization. Inputs: x; scale and bias (optional), broadcastable to the normalized dimensions.
+/// ONNX LayerNormalization and RMSNormalization. Inputs: x; scale and bias (optional), broadcastable to the normalized
+/// dimensions.
 class LayerNorm final : public LayerOf<LayerNorm, LayerNormAttributes> {
  public:
   static constexpr std::string_view kType = "LayerNorm";

@@ -1,4 +1,4 @@
-// Layer and instance normalization written out as means, differences, squares and roots.
+// Layer, root mean square and instance normalization written out as means, differences, squares and roots.
 #include <algorithm>
 #include <cmath>
 
@@ -19,11 +19,12 @@ struct Mean {
   Dims dims{};
 };
 
-// (x - mean(x)) / sqrt(var(x) + epsilon), over these dimensions.
+// (x - mean(x)) / sqrt(var(x) + epsilon), over these dimensions; with rms x / sqrt(mean(x^2) + epsilon).
 struct Normalized {
   ValueId x = kNoValue;
   Dims dims{};
   float epsilon = 0;
+  bool rms = false;
 };
 
 class Matcher {
@@ -96,22 +97,31 @@ class Matcher {
   }
 
   std::optional<Normalized> normalized(ValueId difference, ValueId variance) const {
-    const std::optional<Mean> centre = variance == kNoValue ? std::nullopt : centred(difference);
-    return centre ? of_variance(variance, centre->of, centre->dims) : std::nullopt;
+    const std::optional<Normalized> squares = variance == kNoValue ? std::nullopt : mean_square(variance);
+    if (!squares) return std::nullopt;
+    const std::optional<Mean> centre = centred(difference);
+    auto found = centre ? of_variance(variance, centre->of, centre->dims) : std::nullopt;
+    if (!found && squares->x == difference) found = squares;
+    return found;
   }
 
   // variance = mean((x - mean(x))^2) + epsilon.
   std::optional<Normalized> of_variance(ValueId variance, ValueId x, const Dims& dims) const {
-    const Node* sum = patterns_.binary(variance, BinaryKind::add);
+    const std::optional<Normalized> squares = mean_square(variance);
+    const std::optional<Mean> centre = squares ? centred(squares->x) : std::nullopt;
+    if (!centre || centre->of != x || centre->dims != dims || squares->dims != dims) return std::nullopt;
+    return Normalized{x, dims, squares->epsilon};
+  }
+
+  // The value = mean(x^2) + epsilon.
+  std::optional<Normalized> mean_square(ValueId id) const {
+    const Node* sum = patterns_.binary(id, BinaryKind::add);
     if (sum == nullptr) return std::nullopt;
     for (const auto& [mean, epsilon] : Patterns::orders(*sum)) {
       const std::optional<double> number = patterns_.number(epsilon);
       const std::optional<Mean> of_squares = number && *number >= 0 ? mean_of(mean) : std::nullopt;
-      if (!of_squares || of_squares->dims != dims) continue;
-      const std::optional<Mean> centre = centred(patterns_.base(of_squares->of, 2));
-      if (centre && centre->of == x && centre->dims == dims) {
-        return Normalized{x, dims, static_cast<float>(*number)};
-      }
+      const ValueId x = of_squares ? patterns_.base(of_squares->of, 2) : kNoValue;
+      if (x != kNoValue) return Normalized{x, of_squares->dims, static_cast<float>(*number), true};
     }
     return std::nullopt;
   }
@@ -239,7 +249,7 @@ class LayerNormPass {
       if (!fits(*norm, node)) return false;
       const Dims per_channel{false, true};
       Affine affine = affine_after(matcher_.patterns(), node.outputs[0], norm->dims);
-      if (affine.nodes.empty() && is_spatial(*norm)) {
+      if (affine.nodes.empty() && !norm->rms && is_spatial(*norm)) {
         affine = affine_after(matcher_.patterns(), node.outputs[0], per_channel);
       }
       for (const Node* next : affine.nodes)
@@ -288,7 +298,7 @@ class LayerNormPass {
       return rewriter_.constant(node.name + part, tensor ? std::move(*tensor) : filled(like, value));
     };
     const Shape channels{shape[1]};
-    const bool spatial = is_spatial(norm);
+    const bool spatial = !norm.rms && is_spatial(norm);
     if (spatial && (!affine.scale || affine.scale->shape() == channels) &&
         (!affine.bias || affine.bias->shape() == channels)) {
       rewriter_.emit(
@@ -312,6 +322,7 @@ class LayerNormPass {
     LayerNormAttributes attributes;
     attributes.axis = -static_cast<std::int64_t>(extents.size());
     attributes.epsilon = norm.epsilon;
+    attributes.rms = norm.rms;
     const auto layer = std::make_shared<LayerNorm>(attributes);
     if (std::ranges::is_sorted(order)) {
       rewriter_.emit(node.name, layer, std::move(inputs), last.outputs);

@@ -60,9 +60,9 @@ Rewritten trim_taps(const Graph& graph);
 /// Runs before fold_scale_shift, which would take their constants.
 Rewritten fuse_activations_written_out(const Graph& graph);
 
-/// (x - mean) / sqrt(variance + epsilon), written out over any dimensions but the first, and a constant scale and bias
-/// after it become one LayerNorm, between Transposes where the dimensions are not the last; over several spatial
-/// dimensions, with a scale and bias per channel or none, one InstanceNorm.
+/// (x - mean) / sqrt(variance + epsilon) or x / sqrt(mean square + epsilon), written out over any dimensions but the
+/// first, and a constant scale and bias after it become one LayerNorm, between Transposes where the dimensions are not
+/// the last; the former over several spatial dimensions, with a scale and bias per channel or none, one InstanceNorm.
 Rewritten fuse_layer_norm(const Graph& graph);
 
 /// Transposes move after layers that compute element by element, reduce, join or pad, whose constants, axes and small

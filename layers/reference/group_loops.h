@@ -33,10 +33,10 @@ struct Moments {
 };
 
 template <typename T, std::size_t Operands>
-Moments moments(const StridedLoop<Operands>& inside, const T* x, double epsilon) {
+Moments moments(const StridedLoop<Operands>& inside, const T* x, double epsilon, bool rms = false) {
   const auto count = static_cast<double>(inside.size());
   double sum = 0;
-  inside.for_each([&](const auto& at) { sum += x[at[1]]; });
+  if (!rms) inside.for_each([&](const auto& at) { sum += x[at[1]]; });
   const double mean = sum / count;
   double squares = 0;
   inside.for_each([&](const auto& at) { squares += (x[at[1]] - mean) * (x[at[1]] - mean); });

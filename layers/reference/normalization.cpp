@@ -61,7 +61,7 @@ struct LayerNormReference {
     loops.groups.for_each([&](const auto& at) {
       T* y = outputs[0].as<T>() + at[0];
       const T* x = inputs[0].as<T>() + at[1];
-      const Moments m = moments(loops.inside, x, layer.attributes().epsilon);
+      const Moments m = moments(loops.inside, x, layer.attributes().epsilon, layer.attributes().rms);
       if (outputs.size() > 1) outputs[1].as<T>()[at[4]] = static_cast<T>(m.mean);
       if (outputs.size() > 2) outputs[2].as<T>()[at[4]] = static_cast<T>(m.inverse_deviation);
       loops.inside.for_each([&](const auto& i) {

@@ -17,7 +17,7 @@ ELSEWHERE = {
     "ConvInteger": "test_quantized_models.py", "MatMulInteger": "test_quantized_models.py",
     "DynamicQuantizeLinear": "test_quantized_models.py", "QLinearConv": "test_quantized_models.py",
     "QLinearMatMul": "test_quantized_models.py",
-    "Attention": "opset 23: matrix products and a softmax", "RMSNormalization": "opset 23: element-wise layers",
+    "Attention": "opset 23: matrix products and a softmax", "RMSNormalization": "opset 23: LayerNorm",
     "GridSample": "test_grid_sample.cpp", "GRU": "test_recurrent.cpp", "LSTM": "test_recurrent.cpp",
     "RNN": "test_recurrent.cpp", "Compress": "a Gather", "NonZero": "a constant",
     "OneHot": "comparisons and Where", "Trilu": "a Where",

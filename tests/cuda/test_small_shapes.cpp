@@ -158,6 +158,7 @@ TEST(SmallShapes, RowsAndReductions) {
   layer(Softmax({-1}), "teams", {{3, 37}}, Layout::row_major);
   layer(Softmax({1}), "teams", {{2, 11, 3, 5}});
   layer(LayerNorm({-1, 1e-5F, 1}), "teams", {{3, 5, 40}, {40}, {40}}, Layout::row_major);
+  layer(LayerNorm({-1, 1e-5F, 1, true}), "teams", {{3, 5, 40}, {40}, {40}}, Layout::row_major);
   layer(Reduce({ReduceKind::mean, {2, 3}, true}), "teams", {{2, 20, 5, 3}});
 }
 

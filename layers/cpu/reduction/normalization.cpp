@@ -205,6 +205,7 @@ struct LayerNormRows {
   std::int64_t rows;
   std::int64_t count;  // elements of a row
   float epsilon;
+  bool rms;
   const float* scale;  // this and the others may be null
   const float* bias;
   float* y;
@@ -212,7 +213,7 @@ struct LayerNormRows {
   float* inverse_deviation;
 };
 
-// y = (x - mean) * factor * scale + bias; in two passes, so that a large mean costs no accuracy.
+// y = (x - mean) * factor * scale + bias; in two passes, so that a large mean costs no accuracy; 0 with rms.
 template <typename V>
 PIPIT_INLINE inline void normalize_rows(const LayerNormRows& job) {
   const std::int64_t count = job.count;
@@ -222,7 +223,7 @@ PIPIT_INLINE inline void normalize_rows(const LayerNormRows& job) {
   for (std::int64_t r = 0; r < job.rows; ++r) {
     const float* x = job.x + r * count;
     float* y = job.y + r * count;
-    const float mean = sum_row<V>(x, count, [](auto&) PIPIT_INLINE {}) / n;
+    const float mean = job.rms ? 0 : sum_row<V>(x, count, [](auto&) PIPIT_INLINE {}) / n;
     const float squares = sum_row<V>(x, count, [mean](auto& v) PIPIT_INLINE { v = (v - mean) * (v - mean); });
     const float factor = 1 / std::sqrt(squares / n + job.epsilon);
     if (scale != nullptr && bias != nullptr) {
@@ -257,8 +258,8 @@ void run_layer_norm(const LayerNorm& layer, std::span<const ConstTensorView> inp
   };
   parallel_chunks(context.pool, rows, rows_per_chunk(count), [&](std::int64_t begin, std::int64_t end) {
     simd<normalize_rows<ShortVector>, normalize_rows<Vector>>(
-        {x + begin * count, end - begin, count, layer.attributes().epsilon, scale, bias,
-         row_of(0, begin, count), row_of(1, begin, 1), row_of(2, begin, 1)});
+        {x + begin * count, end - begin, count, layer.attributes().epsilon, layer.attributes().rms, scale,
+         bias, row_of(0, begin, count), row_of(1, begin, 1), row_of(2, begin, 1)});
   });
 }
 

@@ -9,8 +9,9 @@
 
 namespace pipit::internal {
 
-/// Weights less their zero points, from -255 to 255, as sums of parts in s8: an output is [parts()][depth]. Of the second
-/// part, and of the third that only 255 needs, most are zero, so that tiles leave out most of their steps (KeptSteps).
+/// Weights less their zero points, from -255 to 255, as sums of parts in s8: an output is [parts()][depth]. Of the
+/// second part, and of the third that only 255 needs, most are zero, so that tiles leave out most of their steps
+/// (KeptSteps).
 class SplitWeights final : public ByteWeights {
  public:
   /// `weights` [output][depth], i8 or u8, which stay where they are; a zero point for each output.

@@ -82,9 +82,9 @@ void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& 
                     const PanelSteps& steps, std::byte* to);
 /// All of them, to `packed` + panels.offset(p).
 void pack_f32_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights, std::byte* packed);
-/// The same for s8, of the panel's own weights (output 0 is its first): panels.step neighbours of the inner dimension are
-/// one step, widened to 16 bits where that is 2, the last one filled up with zeros, so panels.steps must be outer_count *
-/// ceil(inner_count / panels.step).
+/// The same for s8, of the panel's own weights (output 0 is its first): panels.step neighbours of the inner dimension
+/// are one step, widened to 16 bits where that is 2, the last one filled up with zeros, so panels.steps must be
+/// outer_count * ceil(inner_count / panels.step).
 void pack_s8_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<std::int8_t>& weights,
                    const PanelSteps& steps, std::byte* to);
 

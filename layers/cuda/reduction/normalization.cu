@@ -102,6 +102,11 @@ class BatchNormKernel final : public Kernel {
 
 // ---- LayerNorm and InstanceNorm: y = (x - mean) / deviation * scale + bias within each group.
 
+struct NormNumbers {
+  float epsilon;
+  bool rms;  // the mean counts as 0
+};
+
 // Operands of both loops: output, input, scale, bias, statistics.
 struct NormOperands {
   Out y;
@@ -109,8 +114,8 @@ struct NormOperands {
   Out mean, inverse_deviation;
 };
 
-__global__ void group_norm_kernel(TeamPlan plan, DeviceLoop<5> groups, DeviceLoop<5> inside, float epsilon,
-                                  NormOperands o) {
+__global__ void group_norm_kernel(TeamPlan plan, DeviceLoop<5> groups, DeviceLoop<5> inside,
+                                  NormNumbers numbers, NormOperands o) {
   __shared__ float shared[kTeamShared];
   const Team team(plan);
   int start[5] = {0, 0, 0, 0, 0};
@@ -124,12 +129,15 @@ __global__ void group_norm_kernel(TeamPlan plan, DeviceLoop<5> groups, DeviceLoo
     }
   };
   const auto count = static_cast<float>(inside.size);
-  float sum = 0;
-  for_each([&](float x, const int(&)[5]) { sum += x; });
-  const float mean = team.reduce(sum, shared, Sum{}) / count;
+  float mean = 0;
+  if (!numbers.rms) {
+    float sum = 0;
+    for_each([&](float x, const int(&)[5]) { sum += x; });
+    mean = team.reduce(sum, shared, Sum{}) / count;
+  }
   float squares = 0;
   for_each([&](float x, const int(&)[5]) { squares += (x - mean) * (x - mean); });
-  const float factor = 1 / sqrtf(team.reduce(squares, shared, Sum{}) / count + epsilon);
+  const float factor = 1 / sqrtf(team.reduce(squares, shared, Sum{}) / count + numbers.epsilon);
   if (team.active && team.lane == 0) {
     if (o.mean.data != nullptr) store<float>(o.mean, start[4], mean);
     if (o.inverse_deviation.data != nullptr) store<float>(o.inverse_deviation, start[4], factor);
@@ -147,7 +155,7 @@ __global__ void group_norm_kernel(TeamPlan plan, DeviceLoop<5> groups, DeviceLoo
 constexpr int kRowVector = 8;
 constexpr int kRowParts = 4;
 
-__global__ void row_norm_kernel(int rows, int length, float epsilon, NormOperands o) {
+__global__ void row_norm_kernel(int rows, int length, NormNumbers numbers, NormOperands o) {
   const int row = static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y);
   if (row >= rows) return;  // a whole warp
   const int start = row * length;
@@ -166,7 +174,7 @@ __global__ void row_norm_kernel(int rows, int length, float epsilon, NormOperand
 #pragma unroll
     for (int v = 0; v < kRowVector; ++v) sum += x[p][v];
   }
-  const float mean = total(sum) / static_cast<float>(length);
+  const float mean = numbers.rms ? 0 : total(sum) / static_cast<float>(length);
   float squares = 0;
 #pragma unroll
   for (int p = 0; p < kRowParts; ++p) {
@@ -174,7 +182,7 @@ __global__ void row_norm_kernel(int rows, int length, float epsilon, NormOperand
 #pragma unroll
     for (int v = 0; v < kRowVector; ++v) squares += (x[p][v] - mean) * (x[p][v] - mean);
   }
-  const float factor = 1 / sqrtf(total(squares) / static_cast<float>(length) + epsilon);
+  const float factor = 1 / sqrtf(total(squares) / static_cast<float>(length) + numbers.epsilon);
   if (lane == 0) {
     if (o.mean.data != nullptr) store<float>(o.mean, row, mean);
     if (o.inverse_deviation.data != nullptr) store<float>(o.inverse_deviation, row, factor);
@@ -218,24 +226,24 @@ bool are_rows(std::span<const ConstTensorView> inputs, std::span<const TensorVie
   return length > 0 && length % kRowVector == 0 && length <= kRowVector * kWarp * kRowParts;
 }
 
-void launch_group_norm(StridedLoop<5> groups, StridedLoop<5> inside, float epsilon,
+void launch_group_norm(StridedLoop<5> groups, StridedLoop<5> inside, NormNumbers numbers,
                        const NormOperands& operands, const RunContext& context) {
   groups.collapse();
   inside.collapse();
   launch_teams("group norm", group_norm_kernel, TeamPlan(groups, 1, inside, 1), context,
-               DeviceLoop<5>(groups), DeviceLoop<5>(inside), epsilon, operands);
+               DeviceLoop<5>(groups), DeviceLoop<5>(inside), numbers, operands);
 }
 
 // Dimensions [begin, end) of the first operand's shape form the groups.
 void run_group_norm(const Shape& shape, int begin, int end, const std::array<Strides, 5>& strides,
-                    float epsilon, const NormOperands& operands, const RunContext& context) {
+                    NormNumbers numbers, const NormOperands& operands, const RunContext& context) {
   StridedLoop<5> groups, inside;
   for (int d = 0; d < shape.rank(); ++d) {
     StridedLoop<5>::Offsets step;
     for (std::size_t k = 0; k < step.size(); ++k) step[k] = strides[k][static_cast<std::size_t>(d)];
     (d >= begin && d < end ? inside : groups).add(shape[d], step);
   }
-  launch_group_norm(groups, inside, epsilon, operands, context);
+  launch_group_norm(groups, inside, numbers, operands, context);
 }
 
 In optional_in(std::span<const ConstTensorView> inputs, std::size_t index) {
@@ -254,6 +262,7 @@ void run_layer_norm(const LayerNorm& layer, std::span<const ConstTensorView> inp
   const auto statistic = [&](std::size_t i) { return Out(i < outputs.size() ? outputs[i] : TensorView{}); };
   const NormOperands operands{Out(outputs[0]),        In(inputs[0]), optional_in(inputs, 1),
                               optional_in(inputs, 2), statistic(1),  statistic(2)};
+  const NormNumbers numbers{layer.attributes().epsilon, layer.attributes().rms};
   std::int64_t length = 1;
   for (int d = axis; d < rank; ++d) length *= desc.shape[d];
   if (are_rows(inputs, outputs, length)) {
@@ -261,14 +270,14 @@ void run_layer_norm(const LayerNorm& layer, std::span<const ConstTensorView> inp
     const auto rows = static_cast<int>(desc.elements() / length);
     constexpr unsigned kRowsOfBlock = 8;
     row_norm_kernel<<<blocks_for(rows, kRowsOfBlock), dim3(kWarp, kRowsOfBlock), 0,
-                      static_cast<cudaStream_t>(context.stream)>>>(rows, static_cast<int>(length),
-                                                                   layer.attributes().epsilon, operands);
+                      static_cast<cudaStream_t>(context.stream)>>>(rows, static_cast<int>(length), numbers,
+                                                                   operands);
     return check_launch("row norm");
   }
   run_group_norm(desc.shape, axis, rank,
                  {outputs[0].desc.strides(), desc.strides(), broadcast(1), broadcast(2),
                   outputs.size() > 1 ? broadcast_strides(outputs[1].desc, desc.shape) : Strides{}},
-                 layer.attributes().epsilon, operands, context);
+                 numbers, operands, context);
 }
 
 void run_instance_norm(const InstanceNorm& layer, std::span<const ConstTensorView> inputs,
@@ -291,7 +300,7 @@ void run_instance_norm(const InstanceNorm& layer, std::span<const ConstTensorVie
       (d == 0 ? groups : inside).add(desc.shape[d], step);
     }
   }
-  launch_group_norm(groups, inside, layer.attributes().epsilon, operands, context);
+  launch_group_norm(groups, inside, {layer.attributes().epsilon, false}, operands, context);
 }
 
 // ---- LRN: one element a thread; the neighbours' squares are added anew for each.

@@ -109,9 +109,8 @@ std::vector<ValueId> convert_skip_rms_norm(NodeContext& node) {
   Steps steps(node);
   if (node.wants_output(1) || node.wants_output(2)) fail_unsupported("statistics as outputs");
   const ValueId sum = skip_sum(steps, 3);
-  const ValueId normalized = root_mean_square_normalized(steps, sum, steps.shape(sum).rank() - 1,
-                                                         node.attributes().number("epsilon", 1e-12F));
-  const ValueId y = node.emit<Binary>({normalized, node.input(2)}, BinaryAttributes{BinaryKind::mul});
+  const ValueId y =
+      root_mean_square_normalized(steps, sum, node.input(2), -1, node.attributes().number("epsilon", 1e-12F));
   return {y, kNoValue, kNoValue, sum};
 }
 

@@ -54,17 +54,15 @@ std::vector<ValueId> convert_layer_norm(NodeContext& node) {
   return node.emit_all(std::make_shared<LayerNorm>(attributes), std::move(inputs));
 }
 
-// x / sqrt(mean of squares + epsilon) * scale
+// x / sqrt(mean of squares + epsilon) * scale. ONNX Runtime's optimizer writes SimplifiedLayerNormalization, which may
+// also give 1 / root.
 std::vector<ValueId> convert_rms_norm(NodeContext& node) {
   check_stash_type(node);
+  if (node.wants_output(1)) fail_unsupported("statistics as outputs");
   Steps steps(node);
-  const ValueId x = node.input(0);
-  const int axis =
-      normalize_axis(node.attributes().integer("axis", -1), node.input_shape(0).rank(), "RMSNormalization");
-  return {node.emit<Binary>(
-      {root_mean_square_normalized(steps, x, axis, node.attributes().number("epsilon", 1e-5F)),
-       node.input(1)},
-      BinaryAttributes{BinaryKind::mul})};
+  const std::int64_t axis = node.attributes().integer("axis", -1);
+  const float epsilon = node.attributes().number("epsilon", 1e-5F);
+  return {root_mean_square_normalized(steps, node.input(0), node.input(1), axis, epsilon)};
 }
 
 // x / norm along an axis, 0 where the norm is.
@@ -169,6 +167,7 @@ constexpr Operator kNormalizationOperators[] = {
     {"LogSoftmax", 1, kLastOpset, 1, 1, convert_softmax<true>},
     {"MeanVarianceNormalization", 9, kLastOpset, 1, 1, convert_mean_variance_norm},
     {"RMSNormalization", 23, kLastOpset, 2, 2, convert_rms_norm},
+    {"SimplifiedLayerNormalization", 1, kLastOpset, 2, 2, convert_rms_norm},
     {"Softmax", 1, kLastOpset, 1, 1, convert_softmax<false>},
 };
 

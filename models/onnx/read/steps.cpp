@@ -9,6 +9,7 @@
 #include "layers/common/scalar.h"
 #include "layers/ops/cast.h"
 #include "layers/ops/matmul.h"
+#include "layers/ops/normalization.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 
@@ -89,13 +90,15 @@ ValueId Steps::constant(Tensor tensor) {
   return node_.add_constant(std::move(tensor), name.c_str());
 }
 
-ValueId root_mean_square_normalized(Steps& steps, ValueId x, int axis, double epsilon) {
-  std::vector<std::int64_t> axes;
-  for (int d = axis; d < steps.shape(x).rank(); ++d) axes.push_back(d);
-  const ValueId squares =
-      steps.reduce(ReduceKind::mean, steps.binary(BinaryKind::mul, x, x), std::move(axes));
-  const ValueId raised = steps.binary(BinaryKind::add, squares, steps.number(steps.dtype(x), epsilon));
-  return steps.binary(BinaryKind::mul, x, steps.unary(raised, {UnaryKind::pow, -0.5}));
+ValueId root_mean_square_normalized(Steps& steps, ValueId x, ValueId scale, std::int64_t axis,
+                                    float epsilon) {
+  const LayerNormAttributes attributes{.axis = axis, .epsilon = epsilon, .rms = true};
+  const Shape shape = steps.shape(x);
+  const int inner =
+      shape.rank() - normalize_axis(axis, shape.rank(), "a normalization by the root mean square");
+  if (steps.shape(scale).rank() <= inner) return steps.node().emit<LayerNorm>({x, scale}, attributes);
+  const ValueId normalized = steps.add<LayerNorm>({x}, attributes);
+  return steps.node().emit<Binary>({normalized, scale}, BinaryAttributes{BinaryKind::mul});
 }
 
 }  // namespace pipit::internal::onnx

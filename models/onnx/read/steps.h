@@ -52,7 +52,7 @@ class Steps {
   int count_ = 0;
 };
 
-/// x / sqrt(mean of squares + epsilon) over the dimensions from `axis` on.
-ValueId root_mean_square_normalized(Steps& steps, ValueId x, int axis, double epsilon);
+/// x / sqrt(mean of squares + epsilon) over the dimensions from `axis` on, times the scale: what the node computes.
+ValueId root_mean_square_normalized(Steps& steps, ValueId x, ValueId scale, std::int64_t axis, float epsilon);
 
 }  // namespace pipit::internal::onnx

@@ -235,7 +235,8 @@ void write_whole_layer_norm(GraphWriter& writer, const Node& node, const LayerNo
     writer.store(node.outputs[o], {}, static_cast<int>(o));
 }
 
-// Opset 13 has no LayerNormalization: the form that PyTorch writes there, which other runtimes recognize.
+// Opset 13 has neither LayerNormalization nor RMSNormalization: the form that PyTorch writes there, which other
+// runtimes recognize.
 void write_layer_norm(GraphWriter& writer, const Node& node, const LayerNormAttributes& attributes) {
   const ValueId input = node.inputs[0];
   const std::string x = writer.operand(input);
@@ -243,9 +244,12 @@ void write_layer_norm(GraphWriter& writer, const Node& node, const LayerNormAttr
   ReduceAttributes mean{ReduceKind::mean, {}, true};
   for (std::int64_t d = attributes.axis < 0 ? attributes.axis + rank : attributes.axis; d < rank; ++d)
     mean.axes.push_back(d);
-  add_reduce(writer, node.name + "/mean", x, mean);
-  writer.add("Sub", node.name + "/difference", {x, writer.last_result()});
-  const std::string difference = writer.last_result();
+  std::string difference = x;
+  if (!attributes.rms) {
+    add_reduce(writer, node.name + "/mean", x, mean);
+    writer.add("Sub", node.name + "/difference", {x, writer.last_result()});
+    difference = writer.last_result();
+  }
   writer.add("Pow", node.name + "/square", {difference, writer.number(node.name + "/two", 2, input)});
   add_reduce(writer, node.name + "/variance", writer.last_result(), mean);
   writer.add("Add", node.name + "/add",

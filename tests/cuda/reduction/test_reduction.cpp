@@ -62,6 +62,8 @@ TEST(GpuNormalization, LayerNormAndInstanceNorm) {
     const auto bias = shared_random({last}, random);
     check(LayerNorm({-1, 1e-5F, 3}), "teams", {x, scale, bias}, 2e-5);
     check(LayerNorm({1, 1e-5F, 1}), "teams", {x, scale}, 2e-5);
+    check(LayerNorm({-1, 1e-5F, 1, true}), "teams", {x, scale}, 2e-5);
+    check(LayerNorm({1, 1e-5F, 1, true}), "teams", {x, scale, bias}, 2e-5);
   }
   for (const Shape& shape : {Shape{2, 40, 23, 29}, Shape{1, 3, 5}}) {
     const auto x = shared_random(shape, random, -1, 4);

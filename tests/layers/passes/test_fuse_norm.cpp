@@ -38,10 +38,11 @@ struct Form {
   Root root = Root::div_sqrt;
   bool sums = false;
   bool twice = false;  // the difference is computed once more for the square
+  bool rms = false;    // of x itself instead of the difference
 };
 
 ValueId normalized(TestGraph& b, ValueId x, const Axes& axes, const Form& form = {}) {
-  const ValueId d = b.binary("d", BinaryKind::sub, x, mean(b, x, axes, form.sums));
+  const ValueId d = form.rms ? x : b.binary("d", BinaryKind::sub, x, mean(b, x, axes, form.sums));
   const ValueId e = form.twice ? b.binary("e", BinaryKind::sub, x, mean(b, x, axes)) : d;
   const ValueId square = form.square == Square::pow ? b.unary("sq", UnaryKind::pow, e, 2)
                                                     : b.binary("sq", BinaryKind::mul, e, e);
@@ -80,6 +81,39 @@ TEST(FuseLayerNorm, EveryFormBecomesOneLayer) {
         expect_same_outputs(before, after.graph);
       }
     }
+  }
+}
+
+// x / sqrt(mean(x^2) + epsilon) is a normalization by the root mean square, over any dimensions but the first.
+TEST(FuseLayerNorm, RootMeanSquare) {
+  for (const Root root :
+       {Root::div_sqrt, Root::mul_reciprocal, Root::div_pow, Root::mul_pow, Root::mul_one_over}) {
+    for (const Axes& axes : {Axes{-1}, Axes{1}, Axes{2, 3}}) {
+      TestGraph b;
+      const ValueId x = b.input(Shape{2, 7, 3, 7});
+      ValueId y = normalized(b, x, axes, {Square::mul, root, false, false, true});
+      y = b.binary("scale", BinaryKind::mul, b.constant(axes[0] == 1 ? Shape{7, 1, 1} : Shape{7}), y);
+      const Graph before = b.build({y});
+      const Rewritten after = fuse_layer_norm(before);
+      EXPECT_EQ(after.changes, 1);
+      EXPECT_EQ(count_type(after.graph, "LayerNorm"), 1);
+      EXPECT_EQ(count_type(after.graph, "Binary"), 0);
+      EXPECT_EQ(count_type(after.graph, "Transpose"), axes[0] == 1 ? 2 : 0);
+      for (const Node& node : after.graph.nodes()) {
+        const auto* norm = layer_if<LayerNorm>(node);
+        EXPECT_TRUE(norm == nullptr || norm->attributes().rms);
+      }
+      expect_same_outputs(before, after.graph);
+    }
+  }
+  // Samples stay apart, and another tensor than the squared one is no normalization.
+  for (const bool other : {false, true}) {
+    TestGraph b;
+    const ValueId x = b.input(Shape{4, 8}), z = b.input(Shape{4, 8});
+    const ValueId square = b.binary("sq", BinaryKind::mul, x, x);
+    const ValueId v = b.binary("v", BinaryKind::add, mean(b, square, {other ? 1 : 0}), number(b, 1e-5F));
+    const ValueId y = b.binary("y", BinaryKind::div, other ? z : x, b.unary("sqrt", UnaryKind::sqrt, v));
+    EXPECT_EQ(fuse_layer_norm(b.build({y})).changes, 0);
   }
 }
 
@@ -179,7 +213,7 @@ TEST(FuseLayerNorm, LeavesAloneWhatIsSomethingElse) {
   };
   const ValueId d = b.binary("d", BinaryKind::sub, x, mean(b, x, {-1}));
   finish(d, mean(b, b.unary("cube", UnaryKind::pow, d, 3), {-1}));  // no square
-  finish(d, mean(b, b.unary("sq", UnaryKind::pow, d, 2), {-2}));    // other dimensions
+  finish(d, mean(b, b.unary("sq", UnaryKind::pow, d, 2), {0}));     // other dimensions
   finish(d, mean(b, b.unary("sq", UnaryKind::pow, x, 2), {-1}));    // of x, not of the difference
   finish(x, mean(b, b.unary("sq", UnaryKind::pow, d, 2), {-1}));    // x over its deviation
   const ValueId sum =

@@ -65,6 +65,15 @@ TEST(LayerNorm, ReferenceOfAHandWorkedExample) {
   EXPECT_THAT(y[2].values<float>(), near({1, 0.5F}));
 }
 
+TEST(LayerNorm, ByTheRootMeanSquare) {
+  const auto y = test::run_reference(LayerNorm({.axis = 1, .epsilon = 1, .rms = true}),
+                                     {operand(Shape{2, 2}, {1, std::sqrt(5.0F), 7, -7}),
+                                      operand(Shape{2}, {2, 10}), operand(Shape{2}, {0, 1})});
+  const float root = std::sqrt(50.0F);
+  EXPECT_THAT(y[0].values<float>(), near({1, std::sqrt(5.0F) * 5 + 1, 14 / root, 1 - 70 / root}));
+  EXPECT_THROW(LayerNorm({.outputs = 3, .rms = true}), Error);
+}
+
 // Mean and variance over n values of magnitude m and a deviation of at least s: the mean is off by less than
 // n * m * epsilon, the result by (that / s + n + a few) epsilon, times its size (at most sqrt(n)) and the scale.
 double moments_tolerance(std::int64_t n, double magnitude, double deviation) {
@@ -79,7 +88,8 @@ TEST(LayerNorm, RandomCasesMatchTheReference) {
     const Shape shape = random_shape(random, rank);
     LayerNormAttributes a;
     a.axis = random.integer(-rank, rank - 1);
-    a.outputs = static_cast<int>(random.integer(1, 3));
+    a.rms = i % 3 == 0;
+    a.outputs = a.rms ? 1 : static_cast<int>(random.integer(1, 3));
     a.epsilon = 0.01F;  // bounds the deviation from below, also for groups of one element
     const int axis = normalize_axis(a.axis, rank, "");
     const Shape normalized(shape.dims().subspan(static_cast<std::size_t>(axis)));

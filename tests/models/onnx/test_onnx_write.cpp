@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "layers/ops/normalization.h"
 #include "layers/ops/pool.h"
 #include "layers/passes/pipeline.h"
 #include "layers/registry.h"
@@ -137,6 +138,14 @@ TEST(OnnxWrite, NormalizationsAndFunctionsOfLaterOpsets) {
     const Graph again = fuse(expect_round_trip(model));
     ASSERT_EQ(again.nodes().size(), 1U);
     EXPECT_EQ(again.nodes()[0].layer->type(), "LayerNorm");
+    OnnxWriter rms(23);
+    rms.input("x", {2, 3, 4, 5})
+        .constant<float>("s", dims, pattern(count, 0.1F))
+        .node("RMSNormalization", {"x", "s"}, {"y"}, {{"axis", axis}, {"epsilon", 0.25F}})
+        .output("y");
+    const Graph rms_again = fuse(expect_round_trip(rms));
+    ASSERT_EQ(rms_again.nodes().size(), 1U);
+    EXPECT_TRUE(layer_as<LayerNorm>(*rms_again.nodes()[0].layer).attributes().rms);
   }
   OnnxWriter model(20);
   model.input("x", {2, 3, 4, 5})
