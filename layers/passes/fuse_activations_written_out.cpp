@@ -1,4 +1,5 @@
 // Activation functions that exporters write out as several nodes: HardSigmoid, HardSwish, Silu, Swish and Gelu.
+#include <array>
 #include <cmath>
 #include <numbers>
 #include <optional>
@@ -108,43 +109,80 @@ class GeluMatcher {
       const Node* product = patterns_.is_number(b, 0.5) ? patterns_.binary(a, BinaryKind::mul) : nullptr;
       if (product != nullptr) {
         for (const auto& [x, sum] : Patterns::orders(*product)) {
-          const WrittenFunction found = one_plus(sum);
-          if (found.x != kNoValue && found.x == x) return found;
+          if (const auto function = one_plus(sum, x)) return {x, *function};
         }
       }
       // (x * 0.5) * (1 + f), x * ((1 + f) * 0.5)
-      WrittenFunction found = one_plus(b);
-      if (found.x != kNoValue && patterns_.scaled(a, 0.5) == found.x) return found;
-      found = one_plus(patterns_.scaled(b, 0.5));
-      if (found.x != kNoValue && found.x == a) return found;
+      const ValueId half = patterns_.scaled(a, 0.5);
+      if (const auto function = one_plus(b, half)) return {half, *function};
+      if (const auto function = one_plus(patterns_.scaled(b, 0.5), a)) return {a, *function};
     }
     return {};
   }
 
  private:
-  // x where the value is 1 + erf(x / sqrt(2)) or 1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)).
-  WrittenFunction one_plus(ValueId id) const {
-    const Node* sum = id == kNoValue ? nullptr : patterns_.binary(id, BinaryKind::add);
-    if (sum == nullptr) return {};
+  // Whose half times x the value 1 + erf(x / sqrt(2)) or 1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) is a part of.
+  std::optional<UnaryAttributes> one_plus(ValueId id, ValueId x) const {
+    const Node* sum = id == kNoValue || x == kNoValue ? nullptr : patterns_.binary(id, BinaryKind::add);
+    if (sum == nullptr) return std::nullopt;
     for (const auto& [v, one] : Patterns::orders(*sum)) {
       if (!patterns_.is_number(one, 1)) continue;
       const ValueId of_erf = patterns_.argument(v, UnaryKind::erf);
-      if (of_erf != kNoValue) return {patterns_.scaled(of_erf, 1 / std::numbers::sqrt2), {UnaryKind::gelu}};
+      if (of_erf != kNoValue && patterns_.scaled(of_erf, 1 / std::numbers::sqrt2) == x)
+        return UnaryAttributes{UnaryKind::gelu};
       const ValueId of_tanh = patterns_.argument(v, UnaryKind::tanh);
-      if (of_tanh != kNoValue) return {tanh_argument(of_tanh), {UnaryKind::gelu_tanh}};
+      if (of_tanh != kNoValue && is_tanh_argument(of_tanh, x)) return UnaryAttributes{UnaryKind::gelu_tanh};
     }
-    return {};
+    return std::nullopt;
   }
 
-  ValueId tanh_argument(ValueId id) const {
-    const ValueId inner = patterns_.scaled(id, std::sqrt(2 / std::numbers::pi));
-    const Node* sum = inner == kNoValue ? nullptr : patterns_.binary(inner, BinaryKind::add);
-    if (sum == nullptr) return kNoValue;
-    for (const auto& [x, term] : Patterns::orders(*sum)) {
-      const ValueId cube = patterns_.scaled(term, 0.044715);
-      if (cube != kNoValue && patterns_.base(cube, 3) == x) return x;
+  bool is_tanh_argument(ValueId id, ValueId x) const {
+    const double factor = std::sqrt(2 / std::numbers::pi);
+    const std::optional<Cubic> p = cubic(id, x, kMaxDepth);
+    const auto near = [](double value, double wanted) {
+      return std::abs(value - wanted) <= 0x1p-20 * std::abs(wanted);
+    };
+    return p && (*p)[0] == 0 && near((*p)[1], factor) && (*p)[2] == 0 && near((*p)[3], factor * 0.044715);
+  }
+
+  // The value as a polynomial in x, by powers; however its sums and products are ordered.
+  using Cubic = std::array<double, 4>;
+  static constexpr int kMaxDepth = 6;
+  std::optional<Cubic> cubic(ValueId id, ValueId x, int depth) const {
+    if (id == x) return Cubic{0, 1};
+    if (const std::optional<double> number = patterns_.number(id)) return Cubic{*number};
+    const Node* node = depth == 0 ? nullptr : patterns_.producer(id);
+    if (node == nullptr) return std::nullopt;
+    const auto operand = [&](std::size_t i) { return cubic(node->inputs[i], x, depth - 1); };
+    if (const auto* unary = layer_if<Unary>(*node)) {
+      const UnaryAttributes& f = unary->attributes();
+      if (f.kind != UnaryKind::pow || (f.alpha != 2 && f.alpha != 3)) return std::nullopt;
+      const std::optional<Cubic> base = operand(0);
+      const std::optional<Cubic> square = times(base, base);
+      return f.alpha == 2 ? square : times(square, base);
     }
-    return kNoValue;
+    if (Patterns::is_binary(*node, BinaryKind::mul)) return times(operand(0), operand(1));
+    if (!Patterns::is_binary(*node, BinaryKind::add)) return std::nullopt;
+    std::optional<Cubic> sum = operand(0);
+    const std::optional<Cubic> other = sum ? operand(1) : std::nullopt;
+    if (!other) return std::nullopt;
+    for (std::size_t i = 0; i < sum->size(); ++i) (*sum)[i] += (*other)[i];
+    return sum;
+  }
+
+  // Nothing where the degree is above 3.
+  static std::optional<Cubic> times(const std::optional<Cubic>& a, const std::optional<Cubic>& b) {
+    if (!a || !b) return std::nullopt;
+    Cubic product{};
+    for (std::size_t i = 0; i < a->size(); ++i) {
+      for (std::size_t j = 0; j < b->size(); ++j) {
+        const double term = (*a)[i] * (*b)[j];
+        if (term == 0) continue;
+        if (i + j >= product.size()) return std::nullopt;
+        product[i + j] += term;
+      }
+    }
+    return product;
   }
 
   Patterns patterns_;

@@ -250,6 +250,30 @@ TEST(FuseGelu, TheApproximationWithTanh) {
   }
 }
 
+// The argument of tanh as Flax multiplies it, as a cheaper form (x * k * (1 + 0.044715 x x)), and with another factor.
+TEST(FuseGelu, ThePolynomialInAnyOrder) {
+  for (const int form : {0, 1, 2}) {
+    TestGraph b;
+    const ValueId x = b.input(Shape{2, 3, 4, 5});
+    const float factor = form == 2 ? 0.05F : 0.044715F;
+    const ValueId square =
+        b.binary("sq", BinaryKind::mul, x, b.binary("k", BinaryKind::mul, number(b, factor), x));
+    const ValueId root = number(b, 0.7978845608F);
+    const ValueId argument =
+        form == 1 ? b.binary("a", BinaryKind::mul, b.binary("s", BinaryKind::mul, x, root),
+                             b.binary("p", BinaryKind::add, number(b, 1), square))
+                  : b.binary("a", BinaryKind::mul, root,
+                             b.binary("p", BinaryKind::add, x, b.binary("c", BinaryKind::mul, x, square)));
+    const ValueId one =
+        b.binary("one", BinaryKind::add, number(b, 1), b.unary("tanh", UnaryKind::tanh, argument));
+    const Graph before =
+        b.build({b.binary("y", BinaryKind::mul, x, b.binary("h", BinaryKind::mul, number(b, 0.5F), one))});
+    const Rewritten after = fuse_activations_written_out(before);
+    EXPECT_EQ(after.changes, form == 2 ? 0 : 1);
+    expect_same_outputs(before, after.graph);
+  }
+}
+
 ValueId transposed(TestGraph& b, ValueId x, const Axes& permutation) {
   return b.add("transpose", Transpose(TransposeAttributes{permutation}), {x});
 }
