@@ -252,7 +252,8 @@ class Importer {
         check_name(dim.dim_param(), "a dimension");
       inputs.push_back(&input);
     }
-    InputShapes shapes(inputs, options_);
+    const auto image_size = result_.metadata.find("imgsz");
+    InputShapes shapes(inputs, options_, image_size == result_.metadata.end() ? "" : image_size->second);
     const std::unordered_set<std::string> kept = kept_inputs();
     check_values(inputs);
     for (const auto* input : inputs) {

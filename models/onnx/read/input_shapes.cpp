@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "engine/base/error.h"
 #include "models/onnx/tensor_proto.h"
@@ -47,10 +48,30 @@ bool fits(const onnx_pb::ValueInfoProto& input, const Shape& shape) {
   return true;
 }
 
+// Of "[320, 320]"; nothing where it is written otherwise.
+std::vector<std::int64_t> numbers_in(std::string_view list) {
+  if (!list.starts_with('[') || !list.ends_with(']')) return {};
+  const char* const stop = list.data() + list.size() - 1;
+  std::vector<std::int64_t> numbers;
+  for (const char* at = list.data() + 1; at != stop;) {
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(at, stop, number);
+    if (error != std::errc{}) return {};
+    numbers.push_back(number);
+    at = std::find_if(end, stop, [](char c) { return c != ',' && c != ' '; });
+    if (at == end && at != stop) return {};
+  }
+  return numbers;
+}
+
 }  // namespace
 
-InputShapes::InputShapes(std::vector<const onnx_pb::ValueInfoProto*> inputs, const OnnxOptions& options)
-    : inputs_(std::move(inputs)), options_(options), extents_(options.dims) {
+InputShapes::InputShapes(std::vector<const onnx_pb::ValueInfoProto*> inputs, const OnnxOptions& options,
+                         std::string image_size)
+    : inputs_(std::move(inputs)),
+      options_(options),
+      image_size_(std::move(image_size)),
+      extents_(options.dims) {
   for (const auto& [name, shape] : options.shapes) {
     const auto input = std::ranges::find(inputs_, name, [](const auto* i) { return i->name(); });
     if (input == inputs_.end()) {
@@ -107,6 +128,20 @@ std::optional<Shape> InputShapes::given(const onnx_pb::ValueInfoProto& input) co
   return tensor->shape();
 }
 
+// What --shape needs: the file's own text, or where rows and columns of images are missing and the metadata have them,
+// with those.
+std::string InputShapes::shape_to_give(const onnx_pb::ValueInfoProto& input, std::size_t missing) const {
+  const auto& dims = dims_of(input);
+  const std::vector<std::int64_t> size = numbers_in(image_size_);
+  const bool is_image =
+      dims.size() == 4 && missing == 2 && !is_open(dims[1]) && is_open(dims[2]) && is_open(dims[3]);
+  if (!is_image || size.size() != 2 || size[0] < 1 || size[1] < 1)
+    return fmt::format("--shape {}={} with numbers for what is open", input.name(), declared(input));
+  return fmt::format("--shape {}={}x{}x{}x{}, as the metadata say (imgsz), or others", input.name(),
+                     is_open(dims[0]) ? options_.batch : dims[0].dim_value(), dims[1].dim_value(), size[0],
+                     size[1]);
+}
+
 std::optional<Shape> InputShapes::resolve(const onnx_pb::ValueInfoProto& input) {
   if (!input.type().has_tensor_type()) fail_unsupported("not a tensor");
   const bool fixed = input.type().tensor_type().has_shape() &&
@@ -142,9 +177,9 @@ std::optional<Shape> InputShapes::resolve(const onnx_pb::ValueInfoProto& input) 
   if (missing.empty()) return shape_from_onnx(dims);
   const bool all_named = by_name.size() == missing.size();
   open_.push_back(fmt::format(
-      "input '{0}' is {1}: dimension{2} {3} {4} open; give {5}--shape {0}={1} with numbers for what is open",
-      input.name(), declared(input), missing.size() > 1 ? "s" : "", fmt::join(missing, ", "),
-      missing.size() > 1 ? "are" : "is", all_named ? fmt::format("{} or ", fmt::join(by_name, " ")) : ""));
+      "input '{}' is {}: dimension{} {} {} open; give {}{}", input.name(), declared(input),
+      missing.size() > 1 ? "s" : "", fmt::join(missing, ", "), missing.size() > 1 ? "are" : "is",
+      all_named ? fmt::format("{} or ", fmt::join(by_name, " ")) : "", shape_to_give(input, missing.size())));
   return std::nullopt;
 }
 

@@ -20,7 +20,9 @@ class InputShapes {
  public:
   /// `inputs` are the graph's, without initializers; both must outlive this. Throws Error where options.shapes or
   /// options.dims name what is not there, and where they contradict each other or the file.
-  InputShapes(std::vector<const onnx_pb::ValueInfoProto*> inputs, const OnnxOptions& options);
+  /// `image_size`: "[height, width]", which Ultralytics writes into metadata; for the message of refuse_open().
+  InputShapes(std::vector<const onnx_pb::ValueInfoProto*> inputs, const OnnxOptions& options,
+              std::string image_size = {});
 
   /// nullopt where the extents are open and nothing gives them: refuse_open() tells of it. Throws Error on extents that
   /// are not valid, UnsupportedError on an input that is not a tensor.
@@ -35,9 +37,11 @@ class InputShapes {
   void bind(const onnx_pb::ValueInfoProto& input, const Shape& given);
   std::optional<Shape> given(const onnx_pb::ValueInfoProto& input) const;
   void check_symbols() const;
+  std::string shape_to_give(const onnx_pb::ValueInfoProto& input, std::size_t missing) const;
 
   std::vector<const onnx_pb::ValueInfoProto*> inputs_;
   const OnnxOptions& options_;
+  std::string image_size_;
   std::map<std::string, std::int64_t> extents_;  // by name
   std::vector<std::string> open_;                // one message per input
   bool symbolic_batch_ = false;

@@ -99,6 +99,25 @@ TEST(OnnxImport, SymbolicDimensions) {
   EXPECT_THAT(model.failure<Error>({.batch = 0}), HasSubstr("batch 0"));
 }
 
+// Detectors of Ultralytics with open rows and columns say which they are for.
+TEST(OnnxImport, OpenExtentsOfImagesThatTheMetadataHave) {
+  OnnxWriter model = one_node(17, "Relu", {"x"}).input("x", {2, 3, 4, 5});
+  model.symbol(0, "batch").symbol(2, "height").symbol(3, "width");
+  auto& entry = *model.proto().add_metadata_props();
+  entry.set_key("imgsz");
+  const auto message = [&](const char* size) {
+    entry.set_value(size);
+    return model.failure<Error>({.batch = 4});
+  };
+  EXPECT_THAT(
+      message("[320, 640]"),
+      HasSubstr("--dim width=VALUE or --shape x=4x3x320x640, as the metadata say (imgsz), or others"));
+  for (const char* other : {"", "[", "[]", "320", "[320]", "[320, 640, 3]", "[320, -1]", "[a, 640]",
+                            "[320; 640]", "[320, 99999999999999999999]"}) {
+    EXPECT_THAT(message(other), HasSubstr("--shape x=batchx3xheightxwidth with numbers")) << other;
+  }
+}
+
 TEST(OnnxImport, OpenExtentsWithoutAName) {
   OnnxWriter model = one_node(17, "Add", {"a", "b"}).input("a", {1, 3, 4, 5}).input("b", {1, 3, 4, 5});
   const auto dim = [&](int input, int i) {
