@@ -60,6 +60,37 @@ PIPIT_TILE_INLINE void add_block(typename T::Vector* sums, const std::byte* data
   }
 }
 
+// The last block of a group, of which `rest` inputs exist; zeros are after them. One function for any number of rows.
+template <typename T, int Bits, int Vectors>
+PIPIT_TILE_ONCE void add_part(typename T::Vector* sums, const std::byte* data, const float* x,
+                              std::int64_t stride, std::int64_t rest, int rows, int parts) {
+  const auto block = PackedBlock<T, Bits, Vectors>::at(data);
+  for (int j = 0; j < kPackedBlock; ++j) {
+    for (int r = 0; r < rows; ++r) {
+      const float value = j < rest ? x[r * stride + j] : 0;
+      const typename T::Vector a = T::broadcast(reinterpret_cast<const std::byte*>(&value));
+#pragma GCC unroll 2
+      for (int v = 0; v < Vectors; ++v) {
+        typename T::Vector& sum = sums[(j % parts * rows + r) * Vectors + v];
+        sum = T::multiply_add(sum, a, block.weight(j, v));
+      }
+    }
+  }
+}
+
+template <typename T, int Vectors>
+PIPIT_TILE_ONCE void finish_packed(const PackedCall& call, const typename T::Vector* total, int rows) {
+  for (int r = 0; r < rows; ++r) {
+    const auto* residual = call.residual != nullptr
+                               ? reinterpret_cast<const std::byte*>(call.residual + r * call.y_stride)
+                               : nullptr;
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v)
+      T::template finish<false>(total[r * Vectors + v] + T::start(call.finish, v), call.finish, v, residual,
+                                reinterpret_cast<std::byte*>(call.y + r * call.y_stride), nullptr);
+  }
+}
+
 template <typename T, int Bits, int Rows, int Vectors>
 void multiply_packed(const PackedCall& call) {
   // Enough independent sums to hide the latency of an addition.
@@ -85,14 +116,13 @@ void multiply_packed(const PackedCall& call) {
       add_block<T, Bits, Rows, Vectors, Parts>(sums, block, x + k, call.x_stride);
       block += kBlockBytes<T, Bits, Vectors>;
     }
-    if (count % kPackedBlock != 0) {
-      // The last block meets inputs with zeros after them.
-      float tail[Rows][kPackedBlock] = {};
-      const std::int64_t rest = count % kPackedBlock;
-      for (int r = 0; r < Rows; ++r) {
-        for (std::int64_t j = 0; j < rest; ++j) tail[r][j] = x[r * call.x_stride + count - rest + j];
-      }
-      add_block<T, Bits, Rows, Vectors, Parts>(sums, block, tail[0], kPackedBlock);
+    if (const std::int64_t rest = count % kPackedBlock; rest != 0) {
+      typename T::Vector stored[Parts * kSums];
+#pragma GCC unroll 16
+      for (int i = 0; i < Parts * kSums; ++i) stored[i] = sums[i];
+      add_part<T, Bits, Vectors>(stored, block, x + count - rest, call.x_stride, rest, Rows, Parts);
+#pragma GCC unroll 16
+      for (int i = 0; i < Parts * kSums; ++i) sums[i] = stored[i];
       block += kBlockBytes<T, Bits, Vectors>;
     }
 #pragma GCC unroll 2
@@ -113,16 +143,10 @@ void multiply_packed(const PackedCall& call) {
     }
     if constexpr (Bits < 16) scales += Vectors * T::kLanes;
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r) {
-    const auto* residual = call.residual != nullptr
-                               ? reinterpret_cast<const std::byte*>(call.residual + r * call.y_stride)
-                               : nullptr;
-#pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v)
-      T::template finish<false>(total[r * Vectors + v] + T::start(call.finish, v), call.finish, v, residual,
-                                reinterpret_cast<std::byte*>(call.y + r * call.y_stride), nullptr);
-  }
+  typename T::Vector stored[kSums];
+#pragma GCC unroll 16
+  for (int i = 0; i < kSums; ++i) stored[i] = total[i];
+  finish_packed<T, Vectors>(call, stored, Rows);
 }
 
 template <typename T, int Bits, int Vectors>

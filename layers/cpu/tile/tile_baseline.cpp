@@ -56,7 +56,8 @@ struct F32 {
     const Words words = Words{bytes << 24, bytes << 16, bytes << 8, bytes};
     return __builtin_convertvector(reinterpret_cast<Integers>(words) >> 24, Vector);
   }
-  PIPIT_TILE_INLINE Vector halves(const std::byte* b) {
+  // Out of line: the conversion is long.
+  PIPIT_TILE_ONCE Vector halves(const std::byte* b) {
     Half half[4];
     std::memcpy(half, b, sizeof half);
     return Vector{to_float(half[0]), to_float(half[1]), to_float(half[2]), to_float(half[3])};

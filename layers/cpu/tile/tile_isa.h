@@ -18,6 +18,12 @@
 
 #define PIPIT_TILE_INLINE __attribute__((always_inline)) static inline
 #define PIPIT_TILE_INLINE_LAMBDA __attribute__((always_inline))
+// One copy for all callers: what runs once for many products.
+#if defined(__clang__)
+#define PIPIT_TILE_ONCE __attribute__((noinline)) static
+#else
+#define PIPIT_TILE_ONCE __attribute__((noinline, noclone)) static
+#endif
 
 namespace pipit::internal {
 
