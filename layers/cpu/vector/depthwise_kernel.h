@@ -63,14 +63,13 @@ __attribute__((noinline)) void finish_part(const DepthwiseTile<T>& t, const Lane
   }
 }
 
-// A channel vector of `columns` outputs, finished and stored.
-template <int Columns, typename T>
+// A channel vector of `columns` outputs, finished and stored. Whole: that fills a register.
+template <int Columns, bool Whole, typename T>
 PIPIT_LANES void finish_depthwise(const DepthwiseTile<T>& t, Lanes::Vector* sums, std::int64_t c, int count) {
   if constexpr (std::is_same_v<T, std::uint8_t>) {
     finish_bytes<Columns>(t, sums, c, count);
     return;
   } else {
-    const bool whole = count == Lanes::kCount;
     const Lanes::Vector low = Lanes::broadcast(t.low);
     const Lanes::Vector high = Lanes::broadcast(t.high);
 #pragma GCC unroll 8
@@ -79,12 +78,12 @@ PIPIT_LANES void finish_depthwise(const DepthwiseTile<T>& t, Lanes::Vector* sums
       Lanes::Vector v = sums[i];
       if (t.residual != nullptr) {
         const T* r = t.residual + i * t.y_step + c;
-        v = Lanes::add(v, whole ? Lanes::load(r) : Lanes::load(r, count));
+        v = Lanes::add(v, Whole ? Lanes::load(r) : Lanes::load(r, count));
       }
       v = Lanes::clamp(v, low, high);
       T* y = t.y + i * t.y_step + c;
       Lanes::own(y + Columns * t.y_step);  // the next tile's, as a rule
-      if (whole) {
+      if constexpr (Whole) {
         Lanes::store(y, v);
       } else {
         Lanes::store(y, v, count);
@@ -101,10 +100,10 @@ PIPIT_LANES Lanes::Vector load_input(const T* x, int count, Lanes::Vector minus_
 }
 
 // What sums start from: floats with their bias.
-template <typename T>
+template <bool Whole, typename T>
 PIPIT_LANES Lanes::Vector first_sum(const DepthwiseTile<T>& t, std::int64_t c, int count) {
   if (std::is_same_v<T, std::uint8_t> || t.bias == nullptr) return Lanes::zero();
-  return count == Lanes::kCount ? Lanes::load(t.bias + c) : Lanes::load(t.bias + c, count);
+  return Whole ? Lanes::load(t.bias + c) : Lanes::load(t.bias + c, count);
 }
 
 // Every pixel of a row of taps is loaded once and meets all the outputs that it belongs to.
@@ -112,7 +111,7 @@ template <int Kernel, int Stride, int Columns, bool Indirect, bool Whole, typena
 PIPIT_LANES void depthwise_vector(const DepthwiseTile<T>& t, const float* weights, std::int64_t c,
                                   int count) {
   Lanes::Vector sums[Columns];
-  const Lanes::Vector first = first_sum(t, c, count);
+  const Lanes::Vector first = first_sum<Whole>(t, c, count);
 #pragma GCC unroll 8
   for (int i = 0; i < Columns; ++i) sums[i] = first;
   const Lanes::Vector minus_zero_point = Lanes::broadcast(-t.bytes.x_zero_point);
@@ -154,7 +153,7 @@ PIPIT_LANES void depthwise_vector(const DepthwiseTile<T>& t, const float* weight
     for (int i = 0; i < Columns; ++i) stored[i] = sums[i];
     finish_part(t, stored, c, count);
   } else {
-    finish_depthwise<Columns>(t, sums, c, count);
+    finish_depthwise<Columns, Whole>(t, sums, c, count);
   }
 }
 
@@ -188,7 +187,8 @@ void depthwise_general(const DepthwiseTile<T>& t) {
     const bool whole = count == Lanes::kCount;
     Lanes::Vector sums[kWideTile];
 #pragma GCC unroll 8
-    for (int i = 0; i < kWideTile; ++i) sums[i] = first_sum(t, c, count);
+    for (int i = 0; i < kWideTile; ++i)
+      sums[i] = whole ? first_sum<true>(t, c, count) : first_sum<false>(t, c, count);
     const float* weights = panel;
     for (std::int64_t h = 0; h < t.rows; ++h) {
       for (std::int64_t k = 0; k < t.kernel; ++k, weights += Lanes::kCount) {
@@ -203,7 +203,11 @@ void depthwise_general(const DepthwiseTile<T>& t) {
         }
       }
     }
-    finish_depthwise<kWideTile>(t, sums, c, count);
+    if (whole) {
+      finish_depthwise<kWideTile, true>(t, sums, c, count);
+    } else {
+      finish_depthwise<kWideTile, false>(t, sums, c, count);
+    }
   }
 }
 

@@ -15,7 +15,7 @@ struct Lanes {
   static constexpr int kCount = 4;
   /// Whether load(p, count) is a few instructions and no loop.
   template <typename T>
-  static constexpr bool kLoadsParts = std::is_same_v<T, float>;
+  static constexpr bool kLoadsParts = false;
   static constexpr bool kLooksUp = false;
 
   PIPIT_LANES static Vector zero() { return Vector{}; }
@@ -31,21 +31,25 @@ struct Lanes {
     widen(p, v);
     return v;
   }
+  using Integers = std::int32_t __attribute__((vector_size(16)));
+  using Words = std::uint32_t __attribute__((vector_size(16)));  // sums wrap around
+  using Bytes = std::uint8_t __attribute__((vector_size(4)));
   PIPIT_LANES static Vector load(const std::uint8_t* p) {
-    return Vector{static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]),
-                  static_cast<float>(p[3])};
+    Bytes bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    return __builtin_convertvector(__builtin_convertvector(bytes, Integers), Vector);
   }
   PIPIT_LANES static Vector add_integers(Vector v, const std::int32_t* n) {
-    for (int i = 0; i < kCount; ++i) {
-      const auto sum =
-          static_cast<std::uint32_t>(static_cast<std::int32_t>(v[i])) + static_cast<std::uint32_t>(n[i]);
-      v[i] = static_cast<float>(static_cast<std::int32_t>(sum));
-    }
-    return v;
+    Words words;
+    std::memcpy(&words, n, sizeof words);
+    words += reinterpret_cast<Words>(__builtin_convertvector(v, Integers));
+    return __builtin_convertvector(reinterpret_cast<Integers>(words), Vector);
   }
+  // |v| < 2^22, where adding 1.5 * 2^23 rounds to an integer and leaves it in the last bits.
   PIPIT_LANES static void store_bytes(std::uint8_t* p, Vector v, int offset, int count) {
-    for (int i = 0; i < count; ++i)
-      p[i] = static_cast<std::uint8_t>(static_cast<int>(std::nearbyint(v[i])) + offset);
+    const Words words = reinterpret_cast<Words>(v + 0x1.8p23F) + static_cast<std::uint32_t>(offset);
+    const Bytes bytes = __builtin_convertvector(words, Bytes);
+    std::memcpy(p, &bytes, static_cast<std::size_t>(count));
   }
   template <typename T>
   PIPIT_LANES static Vector load(const T* p, int count) {
@@ -93,7 +97,6 @@ struct Lanes {
   }
   PIPIT_LANES static Vector larger(Vector a, Vector b) { return ((a > b) | (a != a)) ? a : b; }
 
-  using Integers = std::int32_t __attribute__((vector_size(16)));
   PIPIT_LANES static Vector reciprocal(Vector v) { return 1.0F / v; }
   PIPIT_LANES static Vector scale(Vector v, Vector n) {
     const Integers exponent = (__builtin_convertvector(n, Integers) + 127) << 23;
