@@ -6,30 +6,10 @@ namespace {
 
 #include "layers/cpu/vector/lanes_baseline.h"
 
-#include "layers/cpu/vector/activation_kernel.h"
-#include "layers/cpu/vector/depthwise_kernel.h"
-#include "layers/cpu/vector/dot_kernel.h"
-#include "layers/cpu/vector/half_kernel.h"
-#include "layers/cpu/vector/pool_kernel.h"
-#include "layers/cpu/vector/window_kernel.h"
+#include "layers/cpu/vector/row_kernels_body.h"
 
 }  // namespace
 
-const RowKernels row_kernels_baseline = {Lanes::kCount,
-                                         depthwise_kernels<float>(),
-                                         depthwise_kernels<Half>(),
-                                         depthwise_kernels<std::uint8_t>(),
-                                         window_kernels(),
-                                         window_storage<float>(),
-                                         window_storage<Half>(),
-                                         window_storage<std::uint8_t>(),
-                                         dot_kernels(),
-                                         activation_spans<float>(),
-                                         activation_spans<Half>(),
-                                         affine_span,
-                                         convert_span<Half, float>,
-                                         convert_span<float, Half>,
-                                         pool_kernels<float>(),
-                                         pool_kernels<Half>()};
+const RowKernels row_kernels_baseline = kernels_of_lanes();
 
 }  // namespace pipit::internal
