@@ -169,12 +169,16 @@ Described read(std::istream& in) {
   return described;
 }
 
+// null: its kernel has no constants.
+std::string written(double time) {
+  return std::isfinite(time) ? fmt::format("{:.6g}", time) : "null";
+}
+
 std::string estimate_of(const Candidate& candidate, NodeSpec spec, const std::string& variant) {
   spec.variant = variant;
   const std::optional<Estimate> e = candidate.estimate(spec);
   if (!e) return {};
-  return fmt::format(R"(["{}","{}",{},[{}]])", variant, e->kernel,
-                     std::isfinite(e->time) ? fmt::format("{:.6g}", e->time) : "null",
+  return fmt::format(R"(["{}","{}",{},[{}]])", variant, e->kernel, written(e->time),
                      fmt::join(e->factors, ","));
 }
 
@@ -281,8 +285,8 @@ void print_chain(const Registry& registry, std::istream& in) {
         fused_followers(registry, DeviceKind::cuda, *first.candidate, specs[n], followers);
     NodeSpec alone = specs[n];
     alone.fusion.followers = std::span<const NodeSpec* const>(followers).first(fused);
-    apart.push_back(
-        fmt::format(R"([{},"{}",{:.6g}])", n, first.candidate->name, first.candidate->estimate(alone)->time));
+    apart.push_back(fmt::format(R"([{},"{}",{}])", n, first.candidate->name,
+                                written(first.candidate->estimate(alone)->time)));
     n += 1 + fused;
   }
   fmt::print("[{},[{}]]\n", together, fmt::join(apart, ","));
