@@ -195,7 +195,7 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
       ->capture_default_str();
   command
       .add_option("--calibrate-limit", options->calibrate,
-                  "Choose and fit on N images; 0: as many as fit in 1.9 GiB")
+                  "Choose and fit on N images; 0: all that fit in 1.9 GiB")
       ->check(count_value())
       ->capture_default_str();
   add_strict_to(command, options->strict);

@@ -67,7 +67,7 @@ double operand_megabytes(const NodeSpec& spec);
 
 // Constants of the GPU kernels on the cards on which layers were recorded.
 
-/// Sorted by name. Of an H100.
+/// Sorted by name. Of an H100 and an H200, which differ little.
 std::span<const KernelConstants> card_constants();
 
 }  // namespace pipit::internal::cuda

@@ -87,7 +87,8 @@ class Choice(unittest.TestCase):
 
     @staticmethod
     def time_of_single(times, kernel):
-        """The least of a candidate's variants; "made_up" is in place of all that only nvcc compiles."""
+        """The fastest variant of a candidate; of "made_up", which stands for all that only nvcc compiles, the fastest
+        kernel."""
         return min((us for name, us in times.items() if kernel in (name.split()[0], "made_up") and recorded.is_choice(name)), default=None)
 
 
