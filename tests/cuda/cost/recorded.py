@@ -114,8 +114,7 @@ def described_chain(kernel: str, keys: list[str], sources: list[list[str]]) -> s
 
 def chain_estimates(program: str, chains: list) -> list[list]:
     """For every chain [["", kernel, microseconds or None, factors], [[node, candidate, microseconds or None],
-    ...]]; the latter
-    of the kernels that compute its nodes otherwise."""
+    ...]]; the latter of the kernels that compute its nodes otherwise."""
     lines = "".join(f"{described_chain(*chain)}\n" for chain in chains)
     done = subprocess.run([program], input=lines, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
