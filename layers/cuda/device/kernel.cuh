@@ -76,15 +76,22 @@ inline Refusal refuse_unless_float_or_half(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-/// Registers a GPU candidate that is a copy of its layer and one function.
+/// Registers a GPU candidate that is a copy of its layer and one function. estimate: of nodes that it does not refuse;
+/// none: it reads its operands and writes its results once.
 template <typename L>
 void add_kernel(Registry& registry, const char* name, Refusal (*refuse)(const NodeSpec&),
-                typename LayerKernel<L>::Run run) {
+                typename LayerKernel<L>::Run run, Estimate (*estimate)(const NodeSpec&) = nullptr) {
   Candidate candidate{
       name, refuse, [run](const NodeSpec& spec) {
         return std::unique_ptr<Kernel>(std::make_unique<LayerKernel<L>>(layer_as<L>(spec.layer), run));
       }};
   candidate.estimate = streaming(refuse);
+  if (estimate != nullptr) {
+    candidate.estimate = [refuse, estimate](const NodeSpec& spec) -> std::optional<Estimate> {
+      if (refuse(spec)) return std::nullopt;
+      return estimate(spec);
+    };
+  }
   registry.add(L::kType, DeviceKind::cuda, std::move(candidate));
 }
 

@@ -7,7 +7,7 @@
 #include "layers/cuda/device/ptx.cuh"
 #include "layers/cuda/epilogue/stores.cuh"
 #include "layers/cuda/families.h"
-#include "layers/cuda/pooling/global_average.h"
+#include "layers/cuda/pooling/pool_estimate.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/qelementwise.h"
 #include "layers/ops/quantize.h"
@@ -414,7 +414,9 @@ void register_cuda_pool(Registry& registry) {
     return spec.fusion.followers.empty() && next.layer.type() == Quantize::kType;
   };
   registry.add(Pool::kType, DeviceKind::cuda, std::move(average));
-  add_kernel<Pool>(registry, "windows", refuse_windows, run_windows);
+  add_kernel<Pool>(registry, "windows", refuse_windows, run_windows, [](const NodeSpec& spec) {
+    return windows_estimate(spec, layer_as<Pool>(spec.layer).attributes());
+  });
   add_kernel<Pool>(registry, "positions", refuse_positions, run_positions);
 }
 
@@ -638,7 +640,9 @@ Refusal refuse_max(const NodeSpec& spec) {
 }  // namespace
 
 void register_cuda_qpool(Registry& registry) {
-  add_kernel<Pool>(registry, "integer_windows", refuse_max, run_max);
+  add_kernel<Pool>(registry, "integer_windows", refuse_max, run_max, [](const NodeSpec& spec) {
+    return windows_estimate(spec, layer_as<Pool>(spec.layer).attributes());
+  });
   Candidate average{"global_average", refuse_global, [](const NodeSpec& spec) {
                       return std::unique_ptr<Kernel>(std::make_unique<GlobalAverageKernel>(spec));
                     }};
@@ -647,7 +651,9 @@ void register_cuda_qpool(Registry& registry) {
     return global_average_estimate(spec);
   };
   registry.add(QAveragePool::kType, DeviceKind::cuda, std::move(average));
-  add_kernel<QAveragePool>(registry, "windows", refuse_average, run_average);
+  add_kernel<QAveragePool>(registry, "windows", refuse_average, run_average, [](const NodeSpec& spec) {
+    return windows_estimate(spec, layer_as<QAveragePool>(spec.layer).attributes().pool);
+  });
 }
 
 }  // namespace pipit::internal

@@ -2,7 +2,7 @@
 // takes every node, and as long as one that reads and writes its operands once.
 #include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/families.h"
-#include "layers/cuda/pooling/global_average.h"
+#include "layers/cuda/pooling/pool_estimate.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/qelementwise.h"
 
@@ -22,17 +22,29 @@ Refusal refuse_nothing(const NodeSpec&) {
 }
 
 void take(Registry& registry, std::initializer_list<const char*> layer_types,
-          const TimeOf& estimate = cuda::streaming(refuse_nothing)) {
+          const TimeOf& estimate = cuda::streaming(refuse_nothing), std::string name = "made_up") {
   for (const char* type : layer_types) {
-    Candidate candidate{"made_up", refuse_nothing,
+    Candidate candidate{name, refuse_nothing,
                         [](const NodeSpec&) { return std::make_unique<NothingRuns>(); }};
     candidate.estimate = estimate;
     registry.add(type, DeviceKind::cuda, std::move(candidate));
   }
 }
 
-std::optional<Estimate> pool_estimate(const NodeSpec& spec, const PoolAttributes& pool) {
-  return pool.global ? cuda::global_average_estimate(spec) : cuda::streaming(refuse_nothing)(spec);
+/// global_average before windows, as windows.cu registers them.
+void take_pools(Registry& registry, const char* type, const PoolAttributes& (*attributes)(const NodeSpec&)) {
+  take(
+      registry, {type},
+      [attributes](const NodeSpec& spec) -> std::optional<Estimate> {
+        const PoolAttributes& pool = attributes(spec);
+        if (!pool.global || pool.kind != PoolKind::average) return std::nullopt;
+        return cuda::global_average_estimate(spec);
+      },
+      "global_average");
+  take(
+      registry, {type},
+      [attributes](const NodeSpec& spec) { return cuda::windows_estimate(spec, attributes(spec)); },
+      "windows");
 }
 
 }  // namespace
@@ -56,8 +68,9 @@ void register_cuda_normalize_image(Registry&) {}
 void register_cuda_order(Registry&) {}
 void register_cuda_pad_gather(Registry&) {}
 void register_cuda_pool(Registry& registry) {
-  take(registry, {"Pool"},
-       [](const NodeSpec& spec) { return pool_estimate(spec, layer_as<Pool>(spec.layer).attributes()); });
+  take_pools(registry, "Pool", [](const NodeSpec& spec) -> const PoolAttributes& {
+    return layer_as<Pool>(spec.layer).attributes();
+  });
 }
 void register_cuda_small_windows(Registry&) {}
 void register_cuda_qelementwise(Registry& registry) {
@@ -67,8 +80,8 @@ void register_cuda_qfunctions(Registry& registry) {
   take(registry, {"QUnary", "QMul"});
 }
 void register_cuda_qpool(Registry& registry) {
-  take(registry, {"QAveragePool"}, [](const NodeSpec& spec) {
-    return pool_estimate(spec, layer_as<QAveragePool>(spec.layer).attributes().pool);
+  take_pools(registry, "QAveragePool", [](const NodeSpec& spec) -> const PoolAttributes& {
+    return layer_as<QAveragePool>(spec.layer).attributes().pool;
   });
 }
 void register_cuda_quantize_axis(Registry&) {}

@@ -7,6 +7,7 @@
 
 #include "engine/plan/candidate_order.h"
 #include "layers/gpu_kernels.h"
+#include "layers/ops/pool.h"
 #include "tests/cuda/planning/made_up_gpu.h"
 #include "tests/cuda/planning/random_node.h"
 #include "tests/support/seed.h"
@@ -163,6 +164,28 @@ TEST(Planning, PacksOperandsOfRunTime) {
       EXPECT_EQ(!candidate.refuse(spec), takes);
       // 2 groups, 9 taps, 3 channels, 5 outputs rounded up to 8; 10 biases.
       if (takes) EXPECT_EQ(candidate.create(spec)->scratch_bytes(), (2 * 9 * 3 * 8 + 10) * sizeof(float));
+    }
+  }
+}
+
+// Pools of whole images, few channels among them: one thread would add up thousands of taps of a window.
+TEST(Planning, AveragesImagesInParallel) {
+  make_up({});
+  PoolAttributes attributes;
+  attributes.kind = PoolKind::average;
+  attributes.global = true;
+  const Pool average(attributes);
+  for (const DType type : {DType::f16, DType::f32}) {
+    for (const std::int64_t side : {7, 14, 56, 112, 448}) {
+      for (const std::int64_t channels : {8, 32, 1024}) {
+        const TensorDesc x{Shape{1, channels, side, side}, type, Layout::channels_last};
+        const TensorDesc y{Shape{1, channels, 1, 1}, type, Layout::channels_last};
+        const TensorDesc* const inputs[] = {&x};
+        const std::shared_ptr<const Tensor> constants[] = {nullptr};
+        const NodeSpec spec{average, inputs, {&y, 1}, constants, Precision::fp16};
+        const auto order = candidate_order(registry(), DeviceKind::cuda, spec, {});
+        EXPECT_EQ(order.at(0).candidate->name, "global_average") << x.shape.str() << ' ' << dtype_name(type);
+      }
     }
   }
 }

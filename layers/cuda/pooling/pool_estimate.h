@@ -1,4 +1,4 @@
-// How global averages are divided among blocks, and how long they are expected to take. Plain C++.
+// How long pools are expected to take, and how global averages are divided among blocks. Plain C++.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 
 #include "layers/cuda/cost/launch_cost.h"
 #include "layers/cuda/device/gpu_info.h"
+#include "layers/ops/pool.h"
 
 namespace pipit::internal::cuda {
 
@@ -53,6 +54,14 @@ struct IntegerAverage {
     return all_words % kSixteen == 0 && words >= kSixteen && steps() >= 3 * kLoadsInFlight * splits;
   }
 };
+
+/// Of "windows": a thread reads the taps of its outputs one after another, also those of a global pool.
+inline Estimate windows_estimate(const NodeSpec& spec, const PoolAttributes& pool) {
+  LaunchTerms terms;
+  terms.megabytes = operand_megabytes(spec);
+  terms.steps = static_cast<double>(pool_window(pool, spec.inputs[0]->shape).taps());
+  return estimate_of("windows", terms);
+}
 
 /// Of a global average that a kernel takes.
 inline Estimate global_average_estimate(const NodeSpec& spec) {
