@@ -72,6 +72,7 @@ std::function<Rewritten(Graph, PassTarget&)> quantization(const CompileOptions& 
   switch (precision) {
     case Precision::fp32:
     case Precision::fp16:
+    case Precision::bf16:
       return nullptr;
     case Precision::int8:
       return [&](const Graph& fused, PassTarget& target) { return quantize_by_plan(fused, options, target); };
@@ -106,7 +107,7 @@ Graph prepare(Graph graph, const CompileOptions& options, std::vector<PassReport
 bool computes_in_f32(const Graph& graph) {
   return std::none_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& node) {
     const DType type = graph.value(node.outputs[0]).desc.dtype;
-    return type == DType::i8 || type == DType::u8 || type == DType::f16;
+    return type == DType::i8 || type == DType::u8 || is_stored_float(type);
   });
 }
 

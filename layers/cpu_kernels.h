@@ -15,7 +15,7 @@ void register_cpu(Registry& registry);
 /// its weights are zero for all of them: 16, with AVX-512 32. Throws like register_cpu().
 std::int64_t cpu_panel_outputs();
 
-/// For every candidate registered for the CPU so far another one after all of them, "NAME, f16 storage". It converts
+/// For every candidate registered for the CPU so far another one after all of them, "NAME, 16-bit storage". It converts
 /// its f16 operands to f32 in scratch memory, runs the kernel on them, and rounds the results. Accepts in fp16 what
 /// the kernel accepts in fp32; the results are those of the f32 kernel on the stored values, rounded to nearest.
 void add_half_storage(Registry& registry);

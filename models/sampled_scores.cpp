@@ -24,7 +24,7 @@ constexpr std::size_t kMaxNodes = 64;
 constexpr std::int64_t kMinRuns = 4, kMaxRuns = 24;
 
 bool is_real(DType type) {
-  return type == DType::f32 || type == DType::f64 || type == DType::f16;
+  return type == DType::f32 || type == DType::f64 || is_stored_float(type);
 }
 
 class TailSampler {

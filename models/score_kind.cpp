@@ -130,7 +130,7 @@ class FactFinder {
     const DType from = graph_.value(node.inputs[0]).desc.dtype;
     const DType to = graph_.value(node.outputs[0]).desc.dtype;
     const auto is_real = [](DType type) {
-      return type == DType::f32 || type == DType::f64 || type == DType::f16;
+      return type == DType::f32 || type == DType::f64 || is_stored_float(type);
     };
     if (from == DType::boolean && is_real(to)) return {{0, 1}, {}};
     return is_real(from) && is_real(to) ? of(node.inputs[0]) : Facts{};

@@ -20,8 +20,9 @@ enum class DeviceKind : std::uint8_t {
 
 /// What a model computes in.
 enum class Precision : std::uint8_t {
-  fp32,          ///< 32-bit floating point; on a model that is quantized already, INT8 where it says so
-  fp16,          ///< activations and most weights are stored as halves
+  fp32,  ///< 32-bit floating point; on a model that is quantized already, INT8 where it says so
+  fp16,  ///< activations and most weights are stored as halves (f16)
+  bf16,  ///< the same as bfloat16: the range of f32 and 8 bits of precision, products summed up in f32; CPU only
   int8,          ///< static: scales from a quantization plan, which calibration makes
   int8_dynamic,  ///< scales of activations found at run time; CPU only
   w8,  ///< weights of fully connected layers and 1x1 convolutions in 8 bits, arithmetic in f32; CPU only
@@ -30,10 +31,10 @@ enum class Precision : std::uint8_t {
 
 /// "cpu" or "cuda".
 std::string_view device_name(DeviceKind device);
-/// "fp32", "fp16", "int8", "int8-dynamic", "w8" or "w4".
+/// "fp32", "fp16", "bf16", "int8", "int8-dynamic", "w8" or "w4".
 std::string_view precision_name(Precision precision);
 
-/// Element types. Halves (f16) stay inside: inputs and outputs of models that have them are f32.
+/// Element types. Those of 16 bits (f16, bf16) stay inside: inputs and outputs of models that have them are f32.
 enum class DType : std::uint8_t {
   f32,      ///< float
   f64,      ///< double
@@ -43,6 +44,7 @@ enum class DType : std::uint8_t {
   i64,      ///< std::int64_t
   boolean,  ///< one byte, 0 or 1
   f16,      ///< IEEE binary16
+  bf16,     ///< bfloat16: the upper half of a float
 };
 
 /// Bytes of one element.
@@ -55,6 +57,7 @@ constexpr std::size_t dtype_bytes(DType type) {
     case DType::i64:
       return 8;
     case DType::f16:
+    case DType::bf16:
       return 2;
     case DType::i8:
     case DType::u8:
@@ -64,7 +67,7 @@ constexpr std::size_t dtype_bytes(DType type) {
   return 0;
 }
 
-/// "f32", "f64", "i8", "u8", "i32", "i64", "bool" or "f16".
+/// "f32", "f64", "i8", "u8", "i32", "i64", "bool", "f16" or "bf16".
 constexpr std::string_view dtype_name(DType type) {
   switch (type) {
     case DType::f32:
@@ -83,6 +86,8 @@ constexpr std::string_view dtype_name(DType type) {
       return "bool";
     case DType::f16:
       return "f16";
+    case DType::bf16:
+      return "bf16";
   }
   return "?";
 }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "engine/graph/half.h"
+#include "layers/common/dispatch.h"
 #include "layers/ops/quantization.h"
 #include "quant/calibration.h"
 
@@ -27,8 +28,10 @@ std::vector<float> real_values(const ConstTensorView& view, const Quantization& 
     dequantize(rows.values<std::uint8_t>());
   } else if (view.desc.dtype == DType::i8) {
     dequantize(rows.values<std::int8_t>());
-  } else if (view.desc.dtype == DType::f16) {
-    std::ranges::transform(rows.values<Half>(), out.begin(), to_float);
+  } else if (is_stored_float(view.desc.dtype)) {
+    with_stored_float(view.desc.dtype, [&]<typename T>(std::type_identity<T>) {
+      std::ranges::transform(rows.values<T>(), out.begin(), [](T v) { return to_float(v); });
+    });
   } else {
     const std::span<const float> values = rows.values<float>();
     out.assign(values.begin(), values.end());

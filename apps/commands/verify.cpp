@@ -182,6 +182,7 @@ std::string compare(const ConstTensorView& output, const NamedTensor& stored, co
     case DType::boolean:
       return check(bool{});
     case DType::f16:
+    case DType::bf16:
       break;
   }
   return "has an unknown type";

@@ -132,9 +132,7 @@ std::shared_ptr<const Tensor> LayerInput::as(Precision precision, DeviceKind dev
 Tensor LayerInput::part(const std::vector<std::int64_t>& inputs, Precision precision, DeviceKind device,
                         double largest) const {
   const Quantization q = quantization(largest, device);
-  const DType type = precision == Precision::int8   ? q.dtype
-                     : precision == Precision::fp16 ? DType::f16
-                                                    : DType::f32;
+  const DType type = precision == Precision::int8 ? q.dtype : stored_type(precision);
   const Shape& shape = x_.shape();
   const auto channels = static_cast<std::int64_t>(inputs.size());
   const std::int64_t places = shape[2] * shape[3];
@@ -159,6 +157,8 @@ Tensor LayerInput::part(const std::vector<std::int64_t>& inputs, Precision preci
     fill([](float v) { return v; });
   } else if (type == DType::f16) {
     fill([](float v) { return to_half(v); });
+  } else if (type == DType::bf16) {
+    fill([](float v) { return to_bfloat16(v); });
   } else if (type == DType::u8) {
     fill([&](float v) { return static_cast<std::uint8_t>(step(v)); });
   } else {
@@ -200,9 +200,9 @@ LayerRun::LayerRun(const SparseLayer& layer, const NewWeights& weights,
     written = add_float(graph, layer.attributes, read, std::move(part));
   }
   graph.set_layout(written, Layout::channels_last);
-  if (target.precision == Precision::fp16) {
-    graph.set_dtype(read, DType::f16);
-    graph.set_dtype(written, DType::f16);
+  if (stores_16_bits(target.precision)) {
+    graph.set_dtype(read, stored_type(target.precision));
+    graph.set_dtype(written, stored_type(target.precision));
   }
   graph.mark_output(written);
 
@@ -237,6 +237,8 @@ float LayerRun::value(const ConstTensorView& y, std::size_t i) const {
   switch (y.desc.dtype) {
     case DType::f16:
       return to_float(y.as<Half>()[i]);
+    case DType::bf16:
+      return to_float(y.as<BFloat16>()[i]);
     case DType::u8:
       return static_cast<float>(y.as<std::uint8_t>()[i] - 128) * y_scale_;
     case DType::i8:

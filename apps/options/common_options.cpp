@@ -14,10 +14,13 @@ namespace pipit::internal::apps {
 
 namespace {
 
-constexpr std::pair<const char*, Precision> kPrecisionNames[] = {
-    {"fp32", Precision::fp32}, {"fp16", Precision::fp16},
-    {"int8", Precision::int8}, {"int8-dynamic", Precision::int8_dynamic},
-    {"w8", Precision::w8},     {"w4", Precision::w4}};
+constexpr std::pair<const char*, Precision> kPrecisionNames[] = {{"fp32", Precision::fp32},
+                                                                 {"fp16", Precision::fp16},
+                                                                 {"bf16", Precision::bf16},
+                                                                 {"int8", Precision::int8},
+                                                                 {"int8-dynamic", Precision::int8_dynamic},
+                                                                 {"w8", Precision::w8},
+                                                                 {"w4", Precision::w4}};
 const std::map<std::string, Precision> kPrecisions(std::begin(kPrecisionNames), std::end(kPrecisionNames));
 
 // A value of --kernel, "[TYPE=]NAME" or "[TYPE=]no-NAME".
@@ -91,8 +94,10 @@ void CommonOptions::add_to(CLI::App& command) {
   add_shared_to(command);
   add_threads_to(command);
   add_precision_to(command, precision_names(),
-                   "Arithmetic of the kernels; int8 uses the scales of --plan, int8-dynamic computes scales "
-                   "at run time; w8 and w4 store the weights of fully connected layers and 1x1 convolutions "
+                   "Arithmetic of the kernels; bf16 is fast on CPUs with AMX or AVX512-BF16 and runs on the "
+                   "CPU only; int8 "
+                   "uses the scales of --plan, int8-dynamic computes scales at run time; w8 and w4 store the "
+                   "weights of fully connected layers and 1x1 convolutions "
                    "in 8 or 4 bits and compute in f32 [fp32]");
 }
 

@@ -78,7 +78,7 @@ struct CommonOptions {
 /// The choices of --precision.
 const std::map<std::string, Precision>& precisions();
 std::vector<std::string> precision_names();
-/// The names of single kernels, without their forms ("tile, f16 storage").
+/// The names of single kernels, without their forms ("tile, 16-bit storage").
 std::vector<std::string> kernel_names();
 /// What MODEL is, with the names of models.
 std::string model_help();

@@ -1,8 +1,9 @@
-// IEEE binary16 as storage: arithmetic happens in float.
+// IEEE binary16 and bfloat16 as storage: arithmetic happens in float.
 #pragma once
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 namespace pipit::internal {
 
@@ -36,6 +37,33 @@ constexpr float to_float(Half half) {
     return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(value));
   }
   return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000U));
+}
+
+/// The upper half of a float.
+struct BFloat16 {
+  std::uint16_t bits = 0;
+};
+
+/// Rounds to nearest, ties to even; overflow becomes infinity, NaN stays NaN.
+constexpr BFloat16 to_bfloat16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  constexpr std::uint32_t kInfinity = 0x7F800000U;
+  if ((bits & 0x7FFFFFFFU) > kInfinity) return {static_cast<std::uint16_t>(bits >> 16 | 0x40U)};
+  return {static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16)};
+}
+
+constexpr float to_float(BFloat16 value) {
+  return std::bit_cast<float>(std::uint32_t{value.bits} << 16);
+}
+
+/// `value` as Half or BFloat16.
+template <typename T>
+constexpr T to_stored(float value) {
+  if constexpr (std::is_same_v<T, Half>) {
+    return to_half(value);
+  } else {
+    return to_bfloat16(value);
+  }
 }
 
 }  // namespace pipit::internal

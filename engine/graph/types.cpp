@@ -21,6 +21,8 @@ std::string_view precision_name(Precision precision) {
       return "fp32";
     case Precision::fp16:
       return "fp16";
+    case Precision::bf16:
+      return "bf16";
     case Precision::int8:
       return "int8";
     case Precision::int8_dynamic:

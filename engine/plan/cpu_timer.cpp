@@ -94,7 +94,7 @@ class CpuTimer final : public KernelTimer {
 
 void fill_operand(const TensorView& host) {
   // A linear congruential generator (Numerical Recipes); its high bits are the good ones. Multiples of 2^-12: the
-  // smallest non-zero value is far from a denormal, in half precision too.
+  // smallest non-zero value is far from a denormal, in 16 bits too.
   std::uint32_t state = 1;
   const auto next = [&state] {
     state = state * 1664525U + 1013904223U;
@@ -111,6 +111,8 @@ void fill_operand(const TensorView& host) {
       return fill.operator()<double>(next);
     case DType::f16:
       return fill.operator()<Half>([&] { return to_half(next()); });
+    case DType::bf16:
+      return fill.operator()<BFloat16>([&] { return to_bfloat16(next()); });
     case DType::i8:
       return fill.operator()<std::int8_t>([&] { return static_cast<std::int8_t>(64 + 63 * next()); });
     case DType::u8:

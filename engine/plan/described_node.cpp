@@ -7,14 +7,14 @@ namespace pipit::internal {
 namespace {
 
 void widen(TensorDesc& desc) {
-  if (desc.dtype == DType::f16) desc.dtype = DType::f32;
+  if (is_stored_float(desc.dtype)) desc.dtype = DType::f32;
 }
 
 // In INT8 and with stored weights the graph itself says what computes in integers; everything else computes in what
 // it is stored as.
 Precision arithmetic(Precision precision, const std::vector<const TensorDesc*>& inputs,
                      const std::vector<TensorDesc>& outputs) {
-  if (precision == Precision::fp32 || precision == Precision::fp16) return precision;
+  if (precision == Precision::fp32 || stores_16_bits(precision)) return precision;
   const auto half = [](const TensorDesc& desc) { return desc.dtype == DType::f16; };
   const bool reads = std::any_of(inputs.begin(), inputs.end(),
                                  [&](const TensorDesc* input) { return input != nullptr && half(*input); });

@@ -41,15 +41,16 @@ void check_precision(const Graph& graph, Precision precision) {
     }
     return false;
   };
-  const bool half = precision == Precision::fp16;
-  if (half ? holds(DType::f16) || !holds(DType::f32) : holds(DType::i8) || holds(DType::u8)) return;
+  const bool narrow = stores_16_bits(precision);
+  const DType stored = stored_type(precision);
+  if (narrow ? holds(stored) || !holds(DType::f32) : holds(DType::i8) || holds(DType::u8)) return;
   // What a GPU's plan keeps in floating point may be all of it, stored as halves.
   if (precision == Precision::int8 && holds(DType::f16)) return;
   fail_unsupported(
       "precision {} is asked for, but no value that the graph computes or holds is {}: compile() puts a "
       "graph in "
       "a precision, of which assign_precision(), quantize_graph() and their like are parts",
-      precision_name(precision), half ? "f16" : "i8 or u8");
+      precision_name(precision), narrow ? dtype_name(stored) : "i8 or u8");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 
 namespace pipit::internal {
 
-/// Candidates by name: "tile" is "tile" and its forms ("tile, f16 storage"). An empty name covers none.
+/// Candidates by name: "tile" is "tile" and its forms ("tile, 16-bit storage"). An empty name covers none.
 struct KernelName {
   std::string name;
   std::string layer_type = {};  ///< of nodes of this type only; empty: of all

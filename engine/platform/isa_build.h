@@ -9,6 +9,7 @@
 #else
 #define PIPIT_ISA_FP16 (__GNUC__ >= 12)
 #endif
+#define PIPIT_ISA_BF16 1
 #if defined(__linux__)
 #define PIPIT_ISA_AMX PIPIT_ISA_FP16
 #else
@@ -45,6 +46,24 @@ inline bool cpu_has_avx512fp16() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && ((d >> 23) & 1U) != 0;
 }
 
+/// CPUID leaf 7, subleaf 1, EAX bit 5, likewise: products of bfloat16 in AVX-512 registers.
+inline bool cpu_has_avx512bf16() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && ((a >> 5) & 1U) != 0;
+}
+
+/// CPUID leaf 7, EDX bit 22, likewise: products of bfloat16 in tile registers.
+inline bool cpu_has_amx_bf16() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && ((d >> 22) & 1U) != 0;
+}
+
 /// CPUID leaf 7, EDX bits 24 and 25: tile registers, and products of bytes in them.
 inline bool cpu_has_amx() {
   unsigned a = 0;
@@ -66,5 +85,6 @@ inline bool os_saves_tiles() {
 #else
 #define PIPIT_ISA_X86 0
 #define PIPIT_ISA_FP16 0
+#define PIPIT_ISA_BF16 0
 #define PIPIT_ISA_AMX 0
 #endif

@@ -8,7 +8,7 @@ namespace pipit::internal {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> kProductNames = {"fp32", "fp16", "int8", "int16"};
+constexpr std::array<std::string_view, 5> kProductNames = {"fp32", "fp16", "int8", "int16", "bf16"};
 
 }  // namespace
 
@@ -20,7 +20,7 @@ Products find_products(std::string_view name) {
   for (std::size_t i = 0; i < kProductNames.size(); ++i) {
     if (kProductNames[i] == name) return static_cast<Products>(i);
   }
-  fail("no products are called '{}'; there are fp32, fp16, int8 and int16", name);
+  fail("no products are called '{}'; there are fp32, fp16, bf16, int8 and int16", name);
 }
 
 }  // namespace pipit::internal

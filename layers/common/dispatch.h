@@ -29,9 +29,17 @@ decltype(auto) with_dtype(DType type, F&& f) {
     case DType::boolean:
       return f(std::type_identity<bool>{});
     case DType::f16:
-      fail("f16 is stored, not computed with, on the CPU");
+    case DType::bf16:
+      fail("{} is stored, not computed with, on the CPU", dtype_name(type));
   }
   fail("an element type numbered {} does not exist", static_cast<int>(type));
+}
+
+/// f(std::type_identity<T>{}) with Half or BFloat16. `type` is f16 or bf16.
+template <typename F>
+decltype(auto) with_stored_float(DType type, F&& f) {
+  if (type == DType::f16) return f(std::type_identity<Half>{});
+  return f(std::type_identity<BFloat16>{});
 }
 
 /// f(std::integral_constant<std::size_t, bytes>{}) with the size of one element of `type`: for code that moves

@@ -32,13 +32,15 @@ T saturate_cast(double value) {
   }
 }
 
-/// The bytes of one element (the first dtype_bytes(type)) that holds saturate_cast of `value`; f16 is rounded from
-/// float.
+/// The bytes of one element (the first dtype_bytes(type)) that holds saturate_cast of `value`; those of 16 bits are
+/// rounded from float.
 inline std::array<std::byte, 8> element_bytes(DType type, double value) {
   std::array<std::byte, 8> bytes{};
-  if (type == DType::f16) {
-    const Half half = to_half(static_cast<float>(value));
-    std::memcpy(bytes.data(), &half, sizeof half);
+  if (is_stored_float(type)) {
+    with_stored_float(type, [&]<typename T>(std::type_identity<T>) {
+      const T stored = to_stored<T>(static_cast<float>(value));
+      std::memcpy(bytes.data(), &stored, sizeof stored);
+    });
     return bytes;
   }
   with_dtype(type, [&]<typename T>(std::type_identity<T>) {

@@ -22,6 +22,8 @@ const TileKernels* tiles_of(Products products, Isa isa) {
       return &f32_tiles(isa);
     case Products::fp16:
       return f16_tiles(isa);
+    case Products::bf16:
+      return bf16_tiles(isa);
     case Products::int8:
       return &u8s8_tiles(isa);
     case Products::int16:
@@ -39,7 +41,8 @@ struct Arithmetic {
 // One for each instruction set that has tiles of its own.
 std::vector<Arithmetic> all_arithmetic() {
   std::vector<Arithmetic> all;
-  for (const Products products : {Products::fp32, Products::fp16, Products::int8, Products::int16}) {
+  for (const Products products :
+       {Products::fp32, Products::fp16, Products::bf16, Products::int8, Products::int16}) {
     for (const Isa isa : all_isas()) {
       const TileKernels* kernels = isa_available(isa) ? tiles_of(products, isa) : nullptr;
       if (kernels != nullptr && kernels->isa == isa) all.push_back({products, isa, kernels});

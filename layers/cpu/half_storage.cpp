@@ -1,4 +1,4 @@
-// Half precision as storage: every CPU kernel also runs on operands that are stored as f16.
+// Storage of 16 bits: every CPU kernel also runs on operands that are stored as f16 or bf16.
 #include <array>
 #include <cmath>
 #include <vector>
@@ -18,25 +18,23 @@ namespace {
 constexpr std::int64_t kChunk = kChunkBytes / 2;
 
 void widen(const ConstTensorView& x, float* y, ThreadPool& pool) {
-  const Half* from = x.as<Half>();
   parallel_chunks(pool, x.desc.elements(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-    row_kernels().to_float(from + begin, y + begin, end - begin);
+    widen_row(x.desc.dtype, x.data, begin, y + begin, end - begin);
   });
 }
 
 void narrow(const float* x, const TensorView& y, ThreadPool& pool) {
-  Half* to = y.as<Half>();
   parallel_chunks(pool, y.desc.elements(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-    row_kernels().to_half(x + begin, to + begin, end - begin);
+    narrow_row(x + begin, y.desc.dtype, y.data, begin, end - begin);
   });
 }
 
 TensorDesc as_f32(TensorDesc desc) {
-  if (desc.dtype == DType::f16) desc.dtype = DType::f32;
+  if (is_stored_float(desc.dtype)) desc.dtype = DType::f32;
   return desc;
 }
 
-// The same node with f32 where f16 is stored, and the same followers. Nothing else is fused into it.
+// The same node with f32 where 16 bits are stored, and the same followers. Nothing else is fused into it.
 class Twin {
  public:
   explicit Twin(const NodeSpec& spec) {
@@ -71,9 +69,9 @@ class Twin {
 constexpr std::size_t kMaxOperands = 32;
 
 Refusal refuse(const Candidate& candidate, const NodeSpec& spec) {
-  if (spec.precision != Precision::fp16) return "for fp16 only";
+  if (!stores_16_bits(spec.precision)) return "for fp16 and bf16 only";
   if (spec.inputs.size() > kMaxOperands || spec.outputs.size() > kMaxOperands) return "too many operands";
-  if (!candidate.refuse(spec)) return "the kernel takes f16 itself";
+  if (!candidate.refuse(spec)) return "the kernel takes 16 bits itself";
   return candidate.refuse(Twin(spec).spec());
 }
 
@@ -123,7 +121,7 @@ class HalfStorage final : public Kernel {
   }
   // Where the operand's f32 copy lies in the scratch.
   std::size_t book(const TensorDesc* desc) {
-    if (desc == nullptr || desc->dtype != DType::f16) return kAsItIs;
+    if (desc == nullptr || !is_stored_float(desc->dtype)) return kAsItIs;
     const std::size_t offset = scratch_bytes_;
     scratch_bytes_ += aligned(as_f32(*desc).bytes());
     return offset;
@@ -139,16 +137,16 @@ class HalfStorage final : public Kernel {
 Refusal refuse_half_cast(const NodeSpec& spec) {
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
-  const bool narrows = x.dtype == DType::f32 && y.dtype == DType::f16;
-  const bool widens = x.dtype == DType::f16 && y.dtype == DType::f32;
-  if (!narrows && !widens) return "not between f32 and f16";
+  const bool narrows = x.dtype == DType::f32 && is_stored_float(y.dtype);
+  const bool widens = is_stored_float(x.dtype) && y.dtype == DType::f32;
+  if (!narrows && !widens) return "not between f32 and 16 bits";
   if (x.layout != y.layout && !y.layouts_coincide()) return "input and output have different layouts";
   return std::nullopt;
 }
 
 void run_half_cast(const Cast& /*layer*/, std::span<const ConstTensorView> inputs,
                    std::span<const TensorView> outputs, const RunContext& context) {
-  if (outputs[0].desc.dtype == DType::f16) {
+  if (is_stored_float(outputs[0].desc.dtype)) {
     narrow(inputs[0].as<float>(), outputs[0], context.pool);
   } else {
     widen(inputs[0], outputs[0].as<float>(), context.pool);
@@ -166,7 +164,7 @@ void add_half_storage(Registry& registry) {
     const std::vector<Candidate> present = registry.candidates(type, DeviceKind::cpu);
     for (const Candidate& candidate : present) {
       Candidate stored;
-      stored.name = candidate.name + ", f16 storage";
+      stored.name = candidate.name + ", 16-bit storage";
       stored.refuse = [candidate](const NodeSpec& spec) { return refuse(candidate, spec); };
       stored.create = [candidate](const NodeSpec& spec) {
         return std::make_unique<HalfStorage>(candidate, spec);

@@ -33,10 +33,12 @@ Refusal refuse_reduced_precision(const NodeSpec& node) {
 }
 
 Refusal refuse_unless_stored_floats(const NodeSpec& node) {
-  if (node.precision != Precision::fp16) return refuse_unless_f32(node);
+  if (!stores_16_bits(node.precision)) return refuse_unless_f32(node);
   const DType stored = node.outputs[0].dtype;
-  if (stored != DType::f32 && stored != DType::f16) {
-    return fmt::format("the output is {}, only f32 and f16 are handled", dtype_name(stored));
+  const DType narrow = stored_type(node.precision);
+  if (stored != DType::f32 && stored != narrow) {
+    return fmt::format("the output is {}, only f32 and {} are handled", dtype_name(stored),
+                       dtype_name(narrow));
   }
   const auto fits = [&](const TensorDesc& desc, bool constant) {
     return desc.dtype == (constant ? DType::f32 : stored);

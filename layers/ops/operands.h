@@ -24,8 +24,8 @@ constexpr bool is_floating(DType type) {
 /// Refuses every precision but fp32.
 Refusal refuse_reduced_precision(const NodeSpec& node);
 
-/// Refuses every precision but fp32 and fp16, and operands that are neither all stored as f32 nor all as f16.
-/// Constants are f32 in both.
+/// Refuses every precision but fp32, fp16 and bf16, and operands that are neither all stored as f32 nor all in 16 bits
+/// as the precision says. Constants are f32 in all of them.
 Refusal refuse_unless_stored_floats(const NodeSpec& node);
 
 /// Refuses every precision but fp32, and any present operand that is not f32.

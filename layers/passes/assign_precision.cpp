@@ -72,7 +72,7 @@ bool written_wide(const Rewriter& rewriter, ValueId id) {
          absent_or_constant(graph, node, 2) && graph.value(id).desc.elements() > 0;
 }
 
-// Which f32 values become halves: in fp16 all of them. In INT8 on a GPU those of regions with a matrix product in
+// Which f32 values are stored in 16 bits: in fp16 and bf16 all of them. In INT8 on a GPU those of regions with a matrix product in
 // floating point, where a region is what floating-point layers connect: everything else there (a shortcut between two
 // INT8 layers, the logits) gains little and stays exact. A node that is to be f32 keeps its whole region so.
 class HalfValues {
@@ -81,7 +81,7 @@ class HalfValues {
              const std::set<std::string>& keep_f32)
       : graph_(graph),
         region_(graph.values().size()),
-        half_(graph.values().size(), precision == Precision::fp16) {
+        half_(graph.values().size(), stores_16_bits(precision)) {
     std::iota(region_.begin(), region_.end(), std::size_t{0});
     if (precision != Precision::int8 || device != DeviceKind::cuda) return;
     for (const Node& node : graph.nodes()) {
@@ -177,13 +177,15 @@ Rewritten fuse_quantized_image(const Graph& graph) {
   return {rewriter.finish(), changes};
 }
 
-// Shape inference knows f32 only: half is how values are stored, not what they mean. The pass therefore builds
+// Shape inference knows f32 only: 16 bits are how values are stored, not what they mean. The pass therefore builds
 // the graph in f32 and changes the element types of the finished values.
 Rewritten store_halves(const Graph& graph, Precision precision, DeviceKind device,
                        const std::set<std::string>& keep_f32) {
   Rewriter rewriter(graph);
   GraphBuilder& builder = rewriter.builder();
   const HalfValues half(graph, precision, device, keep_f32);
+  const DType narrow = precision == Precision::int8 ? DType::f16 : stored_type(precision);
+  const std::string suffix = "." + std::string(dtype_name(narrow));
   std::vector<ValueId> halves;
   int changes = 0;
   const auto convert = [&](ValueId id, const std::string& name, DType to) {
@@ -206,7 +208,7 @@ Rewritten store_halves(const Graph& graph, Precision precision, DeviceKind devic
   const auto take_in = [&](ValueId id) {
     if (!half[id] || (gpu && read_as_image(graph, id))) return;
     const ValueId image = rewriter.map(id);
-    const ValueId result = convert(image, graph.value(id).name + ".f16", DType::f16);
+    const ValueId result = convert(image, graph.value(id).name + suffix, narrow);
     builder.set_dtype(result, DType::f32);
     halves.push_back(result);
     images[id] = image;
@@ -238,10 +240,10 @@ Rewritten store_halves(const Graph& graph, Precision precision, DeviceKind devic
     if (!stored_half(old) || graph.value(old).is_constant()) continue;
     const ValueId id = rewriter.map(old);
     const std::string name = graph.value(old).name;
-    builder.rename(id, name + ".f16");
+    builder.rename(id, name + suffix);
     rewriter.forward(old, convert(id, name, DType::f32));
   }
-  for (const ValueId id : halves) builder.set_dtype(id, DType::f16);
+  for (const ValueId id : halves) builder.set_dtype(id, narrow);
   return {rewriter.finish(), changes};
 }
 
@@ -251,8 +253,8 @@ Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind d
                            const std::set<std::string>& keep_f32) {
   const bool gpu = device == DeviceKind::cuda;
   // In fp32 the graph may be of a quantized file.
-  Rewritten result = gpu && precision != Precision::fp16 ? fuse_quantized_image(graph) : Rewritten{graph};
-  if (precision != Precision::fp16 && !(gpu && precision == Precision::int8)) return result;
+  Rewritten result = gpu && !stores_16_bits(precision) ? fuse_quantized_image(graph) : Rewritten{graph};
+  if (!stores_16_bits(precision) && !(gpu && precision == Precision::int8)) return result;
   Rewritten halves = store_halves(result.graph, precision, device, keep_f32);
   halves.changes += result.changes;
   return halves;

@@ -48,7 +48,7 @@ bool if_channels_may_widen(const Graph& graph, const PassTarget& target) {
 
 bool if_stored_otherwise(const Graph& graph, const PassTarget& target) {
   const bool gpu = target.device == DeviceKind::cuda;
-  return target.precision == Precision::fp16 ||
+  return stores_16_bits(target.precision) ||
          (gpu && (target.precision == Precision::int8 || is_quantized(graph)));
 }
 

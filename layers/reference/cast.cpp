@@ -36,7 +36,8 @@ void run(const Cast& layer, std::span<const ConstTensorView> inputs, std::span<c
 
 Refusal refuse(const NodeSpec& spec) {
   const auto& cast = static_cast<const Cast&>(spec.layer);
-  if (cast.attributes().to == DType::f16 || spec.inputs[0]->dtype == DType::f16) return "one side is f16";
+  if (is_stored_float(cast.attributes().to) || is_stored_float(spec.inputs[0]->dtype))
+    return "one side is stored in 16 bits";
   return refuse_reduced_precision(spec);
 }
 

@@ -184,6 +184,7 @@ Tensor from_typed(const TensorDesc& desc, const onnx_pb::TensorProto& proto) {
     case DType::boolean:
       return from_field<bool>(desc, proto.int32_data());
     case DType::f16:
+    case DType::bf16:
       break;
   }
   fail("unknown element type");

@@ -22,7 +22,7 @@ std::int64_t stored_bytes(const ExecutionPlan& plan, const Step& step) {
       const Value& value = graph.value(id);
       if (constants_only && !value.is_constant()) continue;
       const bool packed = value.is_constant() && value.desc.dtype == DType::f32 &&
-                          plan.options().precision == Precision::fp16;  // kernels keep a half of it
+                          stores_16_bits(plan.options().precision);  // kernels keep a half of it
       const double kept = value.is_constant() ? kept_weights : 1;
       bytes += std::llround(static_cast<double>(value.desc.bytes()) * kept) / (packed ? 2 : 1);
     }

@@ -54,6 +54,7 @@ TEST_F(Compile, EveryPrecisionAnswersLikeFp32AndIsWhatItSays) {
     DType stored;
     double most;
   } cases[] = {{Precision::fp16, DType::f16, 0.01},
+               {Precision::bf16, DType::bf16, 0.05},
                {Precision::int8, DType::u8, 0.08},
                {Precision::int8_dynamic, DType::u8, 0.08},
                {Precision::w8, DType::i8, 0.02}};
@@ -124,7 +125,7 @@ TEST_F(Compile, RefusesAPrecisionThatNothingWouldComputeIn) {
 
 // Whether there is a GPU or not.
 TEST_F(Compile, RefusesOnAGpuWhatRunsOnTheCpuOnly) {
-  for (const Precision precision : {Precision::int8_dynamic, Precision::w8, Precision::w4}) {
+  for (const Precision precision : {Precision::bf16, Precision::int8_dynamic, Precision::w8, Precision::w4}) {
     CompileOptions options = in(precision);
     options.planning.device = DeviceKind::cuda;
     for (const bool fallback : {false, true}) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <set>
 
+#include "layers/common/dispatch.h"
 #include "layers/cpu/tile/tile_kernel.h"
 #include "layers/evaluate.h"
 #include "layers/reference/reference.h"
@@ -63,26 +64,30 @@ Guarded guarded_copy(const ConstTensorView& view) {
   return result;
 }
 
-// f32 elements as Half, or Half as f32.
-template <typename To>
-Tensor converted(const Tensor& tensor) {
-  Tensor result(TensorDesc{tensor.shape(), DTypeOf<To>::value, tensor.desc().layout});
-  for (std::size_t i = 0; i < result.values<To>().size(); ++i) {
-    if constexpr (std::is_same_v<To, Half>) {
-      result.values<Half>()[i] = to_half(tensor.values<float>()[i]);
-    } else {
-      result.values<float>()[i] = to_float(tensor.values<Half>()[i]);
-    }
-  }
+// f32 elements as `stored`, f16 or bf16.
+Tensor narrowed(const Tensor& tensor, DType stored) {
+  Tensor result(TensorDesc{tensor.shape(), stored, tensor.desc().layout});
+  with_stored_float(stored, [&]<typename T>(std::type_identity<T>) {
+    std::ranges::transform(tensor.values<float>(), result.values<T>().begin(), to_stored<T>);
+  });
   return result;
 }
 
-// The same case with operands that f16 holds exactly.
-Conformance rounded_to_half(const Conformance& conformance) {
+Tensor widened(const Tensor& tensor) {
+  Tensor result(TensorDesc{tensor.shape(), DType::f32, tensor.desc().layout});
+  with_stored_float(tensor.desc().dtype, [&]<typename T>(std::type_identity<T>) {
+    std::ranges::transform(tensor.values<T>(), result.values<float>().begin(),
+                           [](T value) { return to_float(value); });
+  });
+  return result;
+}
+
+// The same case with operands that `stored` holds exactly.
+Conformance rounded_to(const Conformance& conformance, DType stored) {
   Conformance result = conformance;
   for (Operand& operand : result.inputs) {
     if (!operand.tensor || operand.constant || operand.tensor->desc().dtype != DType::f32) continue;
-    operand.tensor = std::make_shared<const Tensor>(converted<float>(converted<Half>(*operand.tensor)));
+    operand.tensor = std::make_shared<const Tensor>(widened(narrowed(*operand.tensor, stored)));
   }
   return result;
 }
@@ -110,8 +115,8 @@ class Run {
         tensor = std::make_shared<const Tensor>(to_layout(operand.tensor->view(), input_layouts[i]));
       }
       f32_descs.push_back(operand.tensor ? &operand.tensor->desc() : nullptr);
-      if (tensor && !operand.constant && stored_as_half(tensor->desc())) {
-        tensor = std::make_shared<const Tensor>(converted<Half>(*tensor));
+      if (tensor && !operand.constant && stored_narrow(tensor->desc())) {
+        tensor = std::make_shared<const Tensor>(narrowed(*tensor, stored_type(precision)));
       }
       inputs_.push_back(tensor);
       constants_.push_back(operand.constant ? tensor : nullptr);
@@ -120,7 +125,7 @@ class Run {
     output_descs_ = layer.infer(f32_descs);
     for (TensorDesc& desc : output_descs_) {
       desc.layout = desc.shape.rank() >= 3 ? output_layout : Layout::row_major;
-      if (stored_as_half(desc)) desc.dtype = DType::f16;
+      if (stored_narrow(desc)) desc.dtype = stored_type(precision);
     }
   }
 
@@ -222,7 +227,7 @@ class Run {
     std::vector<Tensor> results;
     for (const TensorView& output : outputs) {
       Tensor result = to_layout(output, Layout::row_major);
-      results.push_back(result.desc().dtype == DType::f16 ? converted<float>(result) : std::move(result));
+      results.push_back(is_stored_float(result.desc().dtype) ? widened(result) : std::move(result));
     }
     return results;
   }
@@ -231,13 +236,13 @@ class Run {
     const Conformance& c = conformance_;
     double allowed = c.absolute + c.relative * std::abs(reference);
     if (output == 0 && !c.magnitude.empty()) allowed += c.scale * c.magnitude.at(index);
-    if (precision_ == Precision::fp16) {
-      // Constants (weights) rounded to f16, where the kernel keeps them so, then the result: half a unit in the last
-      // place of 11 bits, or of the subnormals.
+    if (stores_16_bits(precision_)) {
+      // Constants (weights) rounded to 16 bits, where the kernel keeps them so, then the result: half a unit in the
+      // last place of 11 bits (f16) or 8 (bf16), or of the subnormals.
       // Where stretches are summed up in halves: kHalfStretch additions and one of both sums, each off by that as well.
       if (output == 0 && !c.magnitude.empty())
-        allowed += (sums_in_halves() ? kHalfStretch + 3 : 1) * 0x1p-11 * c.magnitude.at(index);
-      allowed += 0x1p-11 * (std::abs(reference) + allowed) + 0x1p-25;
+        allowed += (sums_in_halves() ? kHalfStretch + 3 : 1) * half_unit() * c.magnitude.at(index);
+      allowed += half_unit() * (std::abs(reference) + allowed) + 0x1p-25;
     }
     return allowed;
   }
@@ -271,7 +276,7 @@ class Run {
     }
     if (output == 0 && conformance_.norm_relative > 0) {
       // Constants and result; sums in halves, of terms of random signs (tile_kernel.h).
-      double rounding = precision_ == Precision::fp16 ? 0x1p-10 : 0;
+      double rounding = stores_16_bits(precision_) ? 2 * half_unit() : 0;
       if (sums_in_halves()) rounding += 1.5 * std::sqrt(kHalfStretch / 6.0) * 0x1p-11;
       EXPECT_LE(std::sqrt(difference), (conformance_.norm_relative + rounding) * std::sqrt(norm))
           << description(1);
@@ -281,8 +286,9 @@ class Run {
   bool sums_in_halves() const {
     return precision_ == Precision::fp16 && f16_tiles() != nullptr && candidate_.name == "tile";
   }
-  bool stored_as_half(const TensorDesc& desc) const {
-    return precision_ == Precision::fp16 && desc.dtype == DType::f32;
+  double half_unit() const { return precision_ == Precision::fp16 ? 0x1p-11 : 0x1p-8; }
+  bool stored_narrow(const TensorDesc& desc) const {
+    return stores_16_bits(precision_) && desc.dtype == DType::f32;
   }
 
   const Layer& layer_;
@@ -299,8 +305,8 @@ class Run {
 
 namespace {
 
-// Kernels that read and write halves themselves, each after its layer's type.
-const std::set<std::string> kHalfKernels = {
+// Kernels that read and write 16 bits themselves, each after its layer's type.
+const std::set<std::string> kStoredKernels = {
     "BatchNorm folded",
     "Binary vector",
     "ChannelShuffle rows",
@@ -366,6 +372,34 @@ std::optional<std::set<std::string>> check_candidates(const Layer& layer, const 
 
 }  // namespace
 
+namespace {
+
+// In fp16 or bf16.
+void expect_stored(const Layer& layer, const Conformance& conformance, Precision precision,
+                   const std::string& where) {
+  const std::string_view name_of_it = precision_name(precision);
+  const auto accepted = check_candidates(layer, rounded_to(conformance, stored_type(precision)), precision);
+  if (!accepted) return;
+  if (precision == Precision::fp16) {
+    for (const std::string& name : conformance.expected_fp16)
+      EXPECT_TRUE(accepted->count(name) == 1) << "kernel " << name << " refuses fp16; " << where;
+  }
+  // Layers of integers are not stored in 16 bits; a test's own registry need not hold kernels for it.
+  const auto& candidates = default_registry().candidates(layer.type(), DeviceKind::cpu);
+  if (conformance.registry != nullptr || candidates.back().name == kReference) return;
+  EXPECT_FALSE(accepted->empty()) << "no kernel accepts " << name_of_it << "; " << where;
+  for (const std::string& name : conformance.expected) {
+    const bool reads = kStoredKernels.count(fmt::format("{} {}", layer.type(), name)) == 1 &&
+                       conformance.widened.count(name) == 0;
+    EXPECT_EQ(accepted->count(name) == 1, reads) << "kernel " << name << (reads ? " refuses " : " accepts ")
+                                                 << name_of_it << " in all layouts; " << where;
+    EXPECT_TRUE(reads || accepted->count(name + ", 16-bit storage") == 1)
+        << "kernel " << name << " refuses " << name_of_it << "; " << where;
+  }
+}
+
+}  // namespace
+
 void expect_conformance(const Layer& layer, const Conformance& conformance) {
   const std::set<std::string> accepted = *check_candidates(layer, conformance, Precision::fp32);
   if (::testing::Test::HasFailure()) return;
@@ -375,22 +409,9 @@ void expect_conformance(const Layer& layer, const Conformance& conformance) {
         << "kernel " << name << " refuses all layouts: "
         << refusal(layer, conformance.inputs, name).value_or("it accepts row_major") << "; " << where;
   }
-  const auto halves = check_candidates(layer, rounded_to_half(conformance), Precision::fp16);
-  if (!halves) return;
-  for (const std::string& name : conformance.expected_fp16)
-    EXPECT_TRUE(halves->count(name) == 1) << "kernel " << name << " refuses fp16; " << where;
-  // Layers of integers are not stored as f16; a test's own registry need not hold kernels for it.
-  const auto& candidates = default_registry().candidates(layer.type(), DeviceKind::cpu);
-  if (conformance.registry != nullptr || candidates.back().name == kReference) return;
-  EXPECT_FALSE(halves->empty()) << "no kernel accepts fp16; " << where;
-  for (const std::string& name : conformance.expected) {
-    const bool reads_halves = kHalfKernels.count(fmt::format("{} {}", layer.type(), name)) == 1 &&
-                              conformance.widened.count(name) == 0;
-    EXPECT_EQ(halves->count(name) == 1, reads_halves)
-        << "kernel " << name << (reads_halves ? " refuses" : " accepts") << " halves in all layouts; "
-        << where;
-    EXPECT_TRUE(reads_halves || halves->count(name + ", f16 storage") == 1)
-        << "kernel " << name << " refuses f16; " << where;
+  for (const Precision precision : {Precision::fp16, Precision::bf16}) {
+    expect_stored(layer, conformance, precision, where);
+    if (::testing::Test::HasFailure()) return;
   }
 }
 

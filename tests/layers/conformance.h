@@ -39,7 +39,7 @@ struct Conformance {
   /// Whose candidates are tested; null: default_registry().
   const Registry* registry = nullptr;
   /// The same in fp16, of candidates for fp16 alone. Those of `expected` must run in fp16 as well: on halves where they
-  /// read them (the list in conformance.cpp), else as "NAME, f16 storage".
+  /// read them (the list in conformance.cpp), else as "NAME, 16-bit storage".
   std::vector<std::string> expected_fp16;
   /// Those of the list that do not read them in this geometry.
   std::set<std::string> widened;
@@ -52,8 +52,8 @@ struct Conformance {
 ///  - all thread counts give the same bits;
 ///  - nothing outside the outputs and the declared scratch was written, and no input changed;
 ///  - a fast kernel's run() allocated no memory.
-/// Then the same in fp16 with the operands rounded to f16 first, against the reference on the rounded operands:
-/// the tolerance grows by the rounding of the result. Where results do not fit into f16, nothing is run in fp16.
+/// Then the same in fp16 and bf16 with the operands rounded first, against the reference on the rounded operands: the
+/// tolerance grows by the rounding of the result. Where results do not fit into f16, nothing is run in fp16.
 /// Outputs and scratch are filled with NaN (all bits set) first, and so is the memory around every operand.
 void expect_conformance(const Layer& layer, const Conformance& conformance);
 

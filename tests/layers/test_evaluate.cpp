@@ -69,9 +69,9 @@ TEST(DefaultRegistry, EndsEveryListWithTheReference) {
         "DepthToSpace", "Expand",  "Tile",   "Gather", "ToLayout",  "Cast",      "ChannelShuffle"}) {
     const auto& candidates = default_registry().candidates(type, DeviceKind::cpu);
     ASSERT_FALSE(candidates.empty()) << type;
-    // After the reference only the adapters to f16 storage, which refuse what is not fp16.
+    // After the reference only the adapters to 16-bit storage, which refuse what is not fp16.
     const auto last = std::find_if(candidates.rbegin(), candidates.rend(),
-                                   [](const Candidate& c) { return !c.name.ends_with(", f16 storage"); });
+                                   [](const Candidate& c) { return !c.name.ends_with(", 16-bit storage"); });
     ASSERT_NE(last, candidates.rend()) << type;
     EXPECT_EQ(last->name, kReference) << type;
   }
@@ -81,12 +81,12 @@ TEST(DefaultRegistry, RefusesReducedPrecisionWithAReason) {
   const Unary layer({UnaryKind::relu});
   const TensorDesc desc{Shape{4}};
   const TensorDesc* inputs[] = {&desc};
-  for (const Precision precision : {Precision::fp16, Precision::int8}) {
+  for (const Precision precision : {Precision::fp16, Precision::bf16, Precision::int8}) {
     const NodeSpec spec{layer, inputs, {&desc, 1}, {}, precision};
     for (const Candidate& c : default_registry().candidates("Unary", DeviceKind::cpu)) {
       Refusal expected = "does not run in " + std::string(precision_name(precision));
-      if (c.name.ends_with(", f16 storage")) {
-        expected = precision == Precision::fp16 ? Refusal() : Refusal("for fp16 only");
+      if (c.name.ends_with(", 16-bit storage")) {
+        expected = stores_16_bits(precision) ? Refusal() : Refusal("for fp16 and bf16 only");
         if (!expected && c.name.starts_with("typed"))
           expected = "floating point";  // that one takes the other types
       }

@@ -19,7 +19,7 @@ Registry named_registry() {
     registry.add(type, device, {name, [](const NodeSpec&) -> Refusal { return "never"; }, {}});
   };
   for (const char* name :
-       {"tile", "tile, f16 storage", "tile_pairs", "winograd_f4x4", "winograd_f2x2", "gemm_1x1"})
+       {"tile", "tile, 16-bit storage", "tile_pairs", "winograd_f4x4", "winograd_f2x2", "gemm_1x1"})
     add("Conv", DeviceKind::cpu, name);
   add("Conv", DeviceKind::cuda, "pooled_stem");
   add("QConv", DeviceKind::cuda, "pooled_stem");
@@ -65,7 +65,7 @@ TEST(KernelNames, OthersAreRefusedWithTheList) {
       "winograd_f4x4";
   EXPECT_THAT(refusal("row"), HasSubstr("no kernel 'row'; " + std::string(kAll)));
   EXPECT_THAT(refusal(""), HasSubstr("no kernel ''"));
-  EXPECT_THAT(refusal("tile, f16 storage"), HasSubstr("no kernel"));
+  EXPECT_THAT(refusal("tile, 16-bit storage"), HasSubstr("no kernel"));
   EXPECT_THAT(refusal("Gemm=tile"), HasSubstr("no kernel 'tile'; there are gemm"));
   EXPECT_THAT(refusal("Pool=tile"), HasSubstr("no layer type 'Pool'; there are Conv, Gemm, QConv"));
   EXPECT_THAT(refusal("=tile"), HasSubstr("no layer type ''"));
@@ -75,7 +75,7 @@ TEST(KernelNames, OthersAreRefusedWithTheList) {
 TEST(KernelNames, FormsOfAKernelAreCovered) {
   const KernelName tile{"tile", "Conv"};
   EXPECT_TRUE(tile.covers("Conv", "tile"));
-  EXPECT_TRUE(tile.covers("Conv", "tile, f16 storage"));
+  EXPECT_TRUE(tile.covers("Conv", "tile, 16-bit storage"));
   EXPECT_FALSE(tile.covers("Conv", "tile_pairs"));
   EXPECT_FALSE(tile.covers("QConv", "tile"));
   EXPECT_TRUE(KernelName{"tile"}.covers("QConv", "tile"));

@@ -58,6 +58,9 @@ class RandomValues {
       case DType::f16:
         fill([](double v) { return to_half(static_cast<float>(v)); });
         break;
+      case DType::bf16:
+        fill([](double v) { return to_bfloat16(static_cast<float>(v)); });
+        break;
     }
     return std::make_shared<const Tensor>(std::move(result));
   }

@@ -32,15 +32,6 @@ Refusal refuse_depthwise(const NodeSpec& spec) {
   return refuse_window_conv(spec, refuse_depthwise_shape);
 }
 
-template <typename T>
-const DepthwiseKernels<T>& kernels_of() {
-  if constexpr (std::is_same_v<T, float>) {
-    return row_kernels().depthwise_f32;
-  } else {
-    return row_kernels().depthwise_f16;
-  }
-}
-
 bool fuses_producer_of_depthwise(const NodeSpec& spec) {
   const Shape& x = spec.inputs[0]->shape;
   return pays_to_compute_input(spec) && x.rank() == 4 && spec.outputs[0].shape[1] == x[1];
@@ -57,7 +48,7 @@ class Depthwise final : public Kernel {
         x_(spec.inputs[0]->shape),
         y_(spec.outputs[0].shape),
         multiplier_(y_[1] / x_[1]),
-        rows_(window_, x_, y_, kernels_of<T>(), T{}, spec.threads),
+        rows_(window_, x_, y_, stored_kernels<T>().depthwise, T{}, spec.threads),
         threads_(spec.threads) {
     pack(*spec.constant(1));
     if (spec.fusion.producer != nullptr) {
@@ -105,7 +96,7 @@ class Depthwise final : public Kernel {
   // Scratch of tiles of at most `channels` channels.
   std::size_t tile_bytes(std::int64_t channels) const {
     const std::int64_t plane = multiplier_ > 1 ? rows_.tile() * channels : 0;
-    const std::int64_t row = std::is_same_v<T, Half> ? channels : 0;
+    const std::int64_t row = std::is_same_v<T, float> ? 0 : channels;
     return rows_.pointer_bytes() + static_cast<std::size_t>(plane + row) * sizeof(float);
   }
 

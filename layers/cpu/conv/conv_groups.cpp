@@ -32,15 +32,6 @@ Refusal refuse_groups(const NodeSpec& spec) {
   return refuse_window_conv(spec, refuse_groups_shape);
 }
 
-template <typename T>
-const WindowStorage<T>& storage_of() {
-  if constexpr (std::is_same_v<T, float>) {
-    return row_kernels().windows_f32;
-  } else {
-    return row_kernels().windows_f16;
-  }
-}
-
 // One panel of a source is some of ours.
 bool fuses_producer_of_groups(const NodeSpec& spec) {
   return pays_to_compute_input(spec) && GroupWindows::takes_pieces(geometry_of(spec));
@@ -81,7 +72,7 @@ class GroupConv final : public Kernel {
     const float* bias = source_ ? source_->bias() : optional_data<float>(inputs, 2);
     const T* residual = source_ ? nullptr : optional_data<T>(inputs, 3);
     T* y = outputs[0].as<T>();
-    const WindowStorage<T>& storage = storage_of<T>();
+    const WindowStorage<T>& storage = stored_kernels<T>().windows;
     const auto finish = [&](const GroupWindows::Part& part, std::byte* scratch) {
       WindowOutput<T> output = part.output<T>();
       DepthwiseTile<T>& tile = output.tile;
@@ -135,7 +126,7 @@ class GroupConv final : public Kernel {
       StagedPixels<T> pixels{
           reinterpret_cast<const T*>(scratch), pitch, rows.to, pitch, rows.end - rows.begin,
           rows.pixels * rows.channels,         0.0F};
-      storage_of<T>().stage(pixels);
+      stored_kernels<T>().windows.stage(pixels);
     }
   }
   const float* repeated(const float* bias, std::byte* scratch) const {

@@ -40,7 +40,8 @@ class ConvWinograd final : public Kernel {
         schedule_(x_, WinogradTiles(y_, transforms.outputs, WinogradBorder::whole), y_[1], kernels,
                   kept_steps_of(spec, kernels), spec.threads),
         isa_(kernels.isa),
-        half_(spec.inputs[0]->dtype == DType::f16),
+        type_(spec.inputs[0]->dtype),
+        narrow_(is_stored_float(type_)),
         threads_(spec.threads) {
     const Window& window = layer_as<Conv>(spec.layer).attributes().window;
     pad_top_ = window.pad_begin[0];
@@ -48,7 +49,7 @@ class ConvWinograd final : public Kernel {
     y_pixel_ = y_[1];
     if (const std::size_t stride = spec.fusion.row_stride; stride != 0)
       y_pixel_ = static_cast<std::int64_t>(stride / dtype_bytes(spec.outputs[0].dtype));
-    if (half_) {
+    if (narrow_) {
       const std::int64_t m = transforms.outputs;
       stage_ =
           ceil_div(std::max(transforms.inputs * transforms.inputs * x_[1], 2 * m * m * y_[1]), kLine) * kLine;
@@ -78,12 +79,12 @@ class ConvWinograd final : public Kernel {
         [&](std::int64_t tile, const std::byte* m, const WinogradSchedule::Outputs& /*outputs*/, int worker) {
           transform_output(operands, tile, reinterpret_cast<const float*>(m), stages + worker * stage_);
         });
-    if (!half_) epilogue_.apply_all(outputs[0].as<float>(), y_.elements(), y_[1], context.pool);
+    if (!narrow_) epilogue_.apply_all(outputs[0].as<float>(), y_.elements(), y_[1], context.pool);
   }
 
  private:
   struct Operands {
-    const std::byte* x;  // f32 or f16, like the residual and y
+    const std::byte* x;  // f32, f16 or bf16, like the residual and y
     const float* bias;
     const std::byte* residual;
     std::byte* y;
@@ -118,12 +119,12 @@ class ConvWinograd final : public Kernel {
     at.column -= pad_left_;
     WinogradImage image{reinterpret_cast<const float*>(operands.x) + at.image * x_[1] * x_[2] * x_[3], x_[2],
                         x_[3], x_[1]};
-    if (half_) image = widen_inputs(reinterpret_cast<const Half*>(operands.x), at, stage);
+    if (narrow_) image = widen_inputs(operands.x, at, stage);
     transforms_.input(image, at.row, at.column, v, floats(schedule_.input_plane()));
   }
 
   // What a tile reads as an image of its own, of which `at` becomes the place.
-  WinogradImage widen_inputs(const Half* x, Place& at, float* stage) const {
+  WinogradImage widen_inputs(const std::byte* x, Place& at, float* stage) const {
     const std::int64_t row = std::max<std::int64_t>(at.row, 0);
     const std::int64_t column = std::max<std::int64_t>(at.column, 0);
     const std::int64_t rows = std::max<std::int64_t>(0, std::min(at.row + transforms_.inputs, x_[2]) - row);
@@ -131,8 +132,7 @@ class ConvWinograd final : public Kernel {
         std::max<std::int64_t>(0, std::min(at.column + transforms_.inputs, x_[3]) - column);
     const std::int64_t count = columns * x_[1];
     for (std::int64_t i = 0; i < rows; ++i) {
-      row_kernels().to_float(x + ((at.image * x_[2] + row + i) * x_[3] + column) * x_[1], stage + i * count,
-                             count);
+      widen_row(type_, x, ((at.image * x_[2] + row + i) * x_[3] + column) * x_[1], stage + i * count, count);
     }
     at.row -= row;
     at.column -= column;
@@ -148,9 +148,9 @@ class ConvWinograd final : public Kernel {
     output.columns = at.columns;
     output.channels = y_[1];
     output.clamp = activation_;
-    output.pixel_step = half_ ? y_[1] : y_pixel_;
-    output.row_step = half_ ? output.columns * y_[1] : y_[3] * y_pixel_;
-    if (half_) {
+    output.pixel_step = narrow_ ? y_[1] : y_pixel_;
+    output.row_step = narrow_ ? output.columns * y_[1] : y_[3] * y_pixel_;
+    if (narrow_) {
       output.data = stage;
       if (operands.residual != nullptr) output.residual = widen_residual(operands, pixel, output);
     } else {
@@ -159,7 +159,7 @@ class ConvWinograd final : public Kernel {
         output.residual = reinterpret_cast<const float*>(operands.residual) + pixel * y_pixel_;
     }
     transforms_.output(m, floats(schedule_.output_plane()), output);
-    if (half_) store_halves(output, reinterpret_cast<Half*>(operands.y) + pixel * y_pixel_);
+    if (narrow_) narrow_outputs(output, operands.y, pixel * y_pixel_);
   }
 
   // After the place of the outputs.
@@ -167,18 +167,18 @@ class ConvWinograd final : public Kernel {
                               const WinogradOutput& output) const {
     float* to = output.data + output.rows * output.row_step;
     for (std::int64_t i = 0; i < output.rows; ++i) {
-      row_kernels().to_float(reinterpret_cast<const Half*>(operands.residual) + (pixel + i * y_[3]) * y_[1],
-                             to + i * output.row_step, output.row_step);
+      widen_row(type_, operands.residual, (pixel + i * y_[3]) * y_[1], to + i * output.row_step,
+                output.row_step);
     }
     return to;
   }
 
-  void store_halves(const WinogradOutput& output, Half* y) const {
+  void narrow_outputs(const WinogradOutput& output, std::byte* y, std::int64_t first) const {
     for (std::int64_t i = 0; i < output.rows; ++i) {
       for (std::int64_t j = 0; j < output.columns; ++j) {
         float* from = output.data + i * output.row_step + j * output.pixel_step;
         if (!epilogue_.empty()) epilogue_.apply(from, 0, {y_[1]});
-        row_kernels().to_half(from, y + (i * y_[3] + j) * y_pixel_, y_[1]);
+        narrow_row(from, type_, y, first + (i * y_[3] + j) * y_pixel_, y_[1]);
       }
     }
   }
@@ -193,9 +193,10 @@ class ConvWinograd final : public Kernel {
   std::int64_t pad_top_ = 0;
   std::int64_t pad_left_ = 0;
   Isa isa_;
-  bool half_;  // operands are stored as f16
+  DType type_;   // of x, the residual and y
+  bool narrow_;  // it is stored in 16 bits
   int threads_;
-  std::int64_t stage_ = 0;  // f16: floats of one tile's inputs, or of its outputs and residuals
+  std::int64_t stage_ = 0;  // 16 bits: floats of one tile's inputs, or of its outputs and residuals
   SharedBuffer packed_;     // [products][panels]
 };
 
@@ -203,13 +204,13 @@ WinogradLayer layer_of(const NodeSpec& spec, const WinogradTransforms& transform
                        const KeptSteps& direct) {
   const Shape& x = spec.inputs[0]->shape;
   const Shape& y = spec.outputs[0].shape;
-  const bool halves = spec.inputs[0]->dtype == DType::f16 && f16_tiles() != nullptr;
+  const TileKernels* stored = stored_tiles(spec.inputs[0]->dtype);
   const WinogradSchedule schedule(x, WinogradTiles(y, transforms.outputs, WinogradBorder::whole), y[1],
                                   kernels, kept_steps_of(spec, kernels), 1);
   return {x,
           y,
           kernels.lanes,
-          direct_steps(y, halves ? *f16_tiles() : kernels, direct),
+          direct_steps(y, stored != nullptr ? *stored : kernels, direct),
           schedule.steps(),
           float_winograd_rates(transforms.outputs, kernels.isa)};
 }
@@ -289,7 +290,7 @@ void add_winograd(Registry& registry, int m, const WinogradOptions& options) {
   candidate.fusions.epilogue = fuses_image_epilogue;
   candidate.fusions.writes_strided_rows = [](const NodeSpec& spec) {
     // In f32 residuals and epilogues go through y as one run of elements.
-    return spec.outputs[0].dtype == DType::f16 || (!spec.has_input(3) && spec.fusion.followers.empty());
+    return is_stored_float(spec.outputs[0].dtype) || (!spec.has_input(3) && spec.fusion.followers.empty());
   };
   candidate.fusions.overwrites = [](const NodeSpec&, std::size_t input) { return input == 3; };
   registry.add(Conv::kType, DeviceKind::cpu, std::move(candidate));

@@ -17,12 +17,13 @@ Refusal refuse_window_conv(const NodeSpec& spec, Refusal (*refuse_shape)(const N
 /// Whether it pays that the kernel computes its input a few rows at a time, where it can.
 bool pays_to_compute_input(const NodeSpec& spec);
 
-/// Registers K<float> and K<Half>, which differ in what activations are stored in.
+/// Registers K<float>, K<Half> and K<BFloat16>, which differ in what activations are stored in.
 template <template <typename> typename K>
 void add_window_conv(Registry& registry, const char* name, Refusal (*refuse)(const NodeSpec&),
                      bool (*fuses_producer)(const NodeSpec&)) {
   Candidate candidate{name, refuse, [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
                         if (spec.inputs[0]->dtype == DType::f16) return std::make_unique<K<Half>>(spec);
+                        if (spec.inputs[0]->dtype == DType::bf16) return std::make_unique<K<BFloat16>>(spec);
                         return std::make_unique<K<float>>(spec);
                       }};
   candidate.fusions.epilogue = fuses_image_epilogue;

@@ -1,3 +1,4 @@
+#include "layers/common/dispatch.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/common/strided_loop.h"
 #include "layers/cpu/elementwise/elementwise_loops.h"
@@ -13,37 +14,40 @@ namespace pipit::internal {
 namespace {
 
 constexpr std::int64_t kChunk = kChunkBytes / static_cast<std::int64_t>(sizeof(float));
-constexpr std::int64_t kStaged = 2048;  // halves that are made f32 at a time
+constexpr std::int64_t kStaged = 2048;  // elements of 16 bits that are made f32 at a time
 
 Refusal refuse_unary(const NodeSpec& spec) {
-  const bool half = spec.precision == Precision::fp16 && spec.outputs[0].dtype == DType::f16;
-  if (Refusal reason = half ? refuse_unless_stored_floats(spec) : refuse_unless_f32(spec)) return reason;
+  const bool stored = stores_16_bits(spec.precision) && is_stored_float(spec.outputs[0].dtype);
+  if (Refusal reason = stored ? refuse_unless_stored_floats(spec) : refuse_unless_f32(spec)) return reason;
   if (spec.inputs[0]->layout != spec.outputs[0].layout && !spec.outputs[0].layouts_coincide()) {
     return "input and output have different layouts";
   }
   return std::nullopt;
 }
 
-void unary_halves(const UnaryAttributes& attributes, const Half* x, Half* y, std::int64_t count) {
-  if (const auto span = half_span(attributes.kind)) return span(x, y, {count});
+template <typename T>
+void unary_stored(const UnaryAttributes& attributes, const T* x, T* y, std::int64_t count) {
+  if (const auto span = stored_span<T>(attributes.kind)) return span(x, y, {count});
   float stage[kStaged];
   for (std::int64_t i = 0; i < count; i += kStaged) {
     const std::int64_t staged = std::min(kStaged, count - i);
-    row_kernels().to_float(x + i, stage, staged);
+    widen_row(x + i, stage, staged);
     unary_span(attributes, stage, stage, {staged});
-    row_kernels().to_half(stage, y + i, staged);
+    narrow_row(stage, y + i, staged);
   }
 }
 
 void run_unary(const Unary& layer, std::span<const ConstTensorView> inputs,
                std::span<const TensorView> outputs, const RunContext& context) {
-  if (outputs[0].desc.dtype == DType::f16) {
-    const auto* x = inputs[0].as<Half>();
-    auto* y = outputs[0].as<Half>();
-    parallel_chunks(context.pool, outputs[0].desc.elements(), kChunk,
-                    [&](std::int64_t begin, std::int64_t end) {
-                      unary_halves(layer.attributes(), x + begin, y + begin, end - begin);
-                    });
+  if (const DType type = outputs[0].desc.dtype; is_stored_float(type)) {
+    with_stored_float(type, [&]<typename T>(std::type_identity<T>) {
+      const auto* x = inputs[0].as<T>();
+      auto* y = outputs[0].as<T>();
+      parallel_chunks(context.pool, outputs[0].desc.elements(), kChunk,
+                      [&](std::int64_t begin, std::int64_t end) {
+                        unary_stored(layer.attributes(), x + begin, y + begin, end - begin);
+                      });
+    });
     return;
   }
   const auto* x = inputs[0].as<float>();
@@ -60,39 +64,38 @@ Refusal refuse_binary(const NodeSpec& spec) {
   if (!has_binary_span(kind)) return std::string(binary_name(kind)) + " is left to the reference";
   if (spec.outputs[0].dtype == DType::f32) return std::nullopt;
   const auto steps = broadcast_loop<3>({&spec.outputs[0], spec.inputs[0], spec.inputs[1]}).row_strides();
-  if (steps[1] > 1 || steps[2] > 1) return "f16: elements of a row do not follow each other";
+  if (steps[1] > 1 || steps[2] > 1) return "16 bits: elements of a row do not follow each other";
   return std::nullopt;
 }
 
-// An operand of a binary layer, of halves or (a constant) of floats, as f32, kStaged at a time; `step` along a row is
+// An operand of a binary layer, of 16 bits or (a constant) of floats, as f32, kStaged at a time; `step` along a row is
 // 0 or 1.
 struct StoredOperand {
   const std::byte* data;
   std::int64_t step;
   std::int64_t elements;
-  bool half;
+  DType type;
   bool dense;  // its elements lie like those of the result
 
   StoredOperand(const ConstTensorView& view, std::int64_t row_step, const TensorView& result)
       : data(view.data),
         step(row_step),
         elements(view.desc.elements()),
-        half(view.desc.dtype == DType::f16),
+        type(view.desc.dtype),
         dense(view.desc.shape == result.desc.shape && view.desc.layout == result.desc.layout) {}
 
-  const Half* halves() const { return reinterpret_cast<const Half*>(data); }
   // What serves many rows is made f32 once for all of them.
-  bool prepared() const { return half && (dense || elements <= kStaged); }
+  bool prepared() const { return is_stored_float(type) && (dense || elements <= kStaged); }
   void prepare(std::int64_t begin, std::int64_t end, float* stage) const {
     if (!prepared()) return;
     const std::int64_t first = dense ? begin : 0;
-    row_kernels().to_float(halves() + first, stage, (dense ? end : elements) - first);
+    widen_row(type, data, first, stage, (dense ? end : elements) - first);
   }
   // `count` elements of a row from element `at` on; `begin` as in prepare().
   StridedFloats row(std::int64_t at, std::int64_t begin, std::int64_t count, float* stage) const {
-    if (!half) return {reinterpret_cast<const float*>(data) + at, step};
+    if (!is_stored_float(type)) return {reinterpret_cast<const float*>(data) + at, step};
     if (prepared()) return {stage + (dense ? at - begin : at), step};
-    row_kernels().to_float(halves() + at, stage, step == 0 ? 1 : count);
+    widen_row(type, data, at, stage, step == 0 ? 1 : count);
     return {stage, step};
   }
 };
@@ -105,7 +108,7 @@ class BinaryKernel final : public Kernel {
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    if (outputs[0].desc.dtype == DType::f16) return run_halves(inputs, outputs[0], context.pool);
+    if (is_stored_float(outputs[0].desc.dtype)) return run_stored(inputs, outputs[0], context.pool);
     const auto* a = inputs[0].as<float>();
     const auto* b = inputs[1].as<float>();
     auto* y = outputs[0].as<float>();
@@ -121,7 +124,7 @@ class BinaryKernel final : public Kernel {
   }
 
  private:
-  void run_halves(std::span<const ConstTensorView> inputs, const TensorView& result, ThreadPool& pool) const {
+  void run_stored(std::span<const ConstTensorView> inputs, const TensorView& result, ThreadPool& pool) const {
     const auto steps = loop_.row_strides();
     const StoredOperand a(inputs[0], steps[1], result);
     const StoredOperand b(inputs[1], steps[2], result);
@@ -134,7 +137,7 @@ class BinaryKernel final : public Kernel {
         binary_span(attributes_, a.row(at[1], begin, count, stages[0]), b.row(at[2], begin, count, stages[1]),
                     stages[2] + (at[0] - begin), {count});
       });
-      row_kernels().to_half(stages[2], result.as<Half>() + begin, end - begin);
+      narrow_row(stages[2], result.desc.dtype, result.data, begin, end - begin);
     });
   }
 

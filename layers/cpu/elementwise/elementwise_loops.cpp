@@ -181,19 +181,19 @@ PIPIT_INLINE inline void unary_loops(const UnaryAttributes& attributes, const fl
 void unary_span(const UnaryAttributes& attributes, const float* x, float* y, const SpanRows& span) {
   switch (attributes.kind) {
     case UnaryKind::sigmoid:
-      return row_kernels().activations_f32.sigmoid(x, y, span);
+      return row_kernels().f32.activations.sigmoid(x, y, span);
     case UnaryKind::silu:
-      return row_kernels().activations_f32.silu(x, y, span);
+      return row_kernels().f32.activations.silu(x, y, span);
     case UnaryKind::hard_swish:
-      return row_kernels().activations_f32.hard_swish(x, y, span);
+      return row_kernels().f32.activations.hard_swish(x, y, span);
     case UnaryKind::gelu:
-      return row_kernels().activations_f32.gelu(x, y, span);
+      return row_kernels().f32.activations.gelu(x, y, span);
     case UnaryKind::exp:
-      return row_kernels().activations_f32.exp(x, y, span);
+      return row_kernels().f32.activations.exp(x, y, span);
     case UnaryKind::tanh:
-      return row_kernels().activations_f32.tanh(x, y, span);
+      return row_kernels().f32.activations.tanh(x, y, span);
     case UnaryKind::erf:
-      return row_kernels().activations_f32.erf(x, y, span);
+      return row_kernels().f32.activations.erf(x, y, span);
     // Loops of their own: beside many others the compiler leaves those of double precision scalar.
     case UnaryKind::sin:
       return simd<map_angles>(x, y, span, 0);
@@ -260,26 +260,30 @@ PIPIT_INLINE inline void map(StridedFloats a, StridedFloats b, float* y, const S
 
 }  // namespace
 
-ActivationSpans<Half>::Function half_span(UnaryKind kind) {
+template <typename T>
+typename ActivationSpans<T>::Function stored_span(UnaryKind kind) {
   switch (kind) {
     case UnaryKind::sigmoid:
-      return row_kernels().activations_f16.sigmoid;
+      return stored_kernels<T>().activations.sigmoid;
     case UnaryKind::silu:
-      return row_kernels().activations_f16.silu;
+      return stored_kernels<T>().activations.silu;
     case UnaryKind::hard_swish:
-      return row_kernels().activations_f16.hard_swish;
+      return stored_kernels<T>().activations.hard_swish;
     case UnaryKind::gelu:
-      return row_kernels().activations_f16.gelu;
+      return stored_kernels<T>().activations.gelu;
     case UnaryKind::exp:
-      return row_kernels().activations_f16.exp;
+      return stored_kernels<T>().activations.exp;
     case UnaryKind::tanh:
-      return row_kernels().activations_f16.tanh;
+      return stored_kernels<T>().activations.tanh;
     case UnaryKind::erf:
-      return row_kernels().activations_f16.erf;
+      return stored_kernels<T>().activations.erf;
     default:
       return nullptr;
   }
 }
+
+template ActivationSpans<Half>::Function stored_span<Half>(UnaryKind);
+template ActivationSpans<BFloat16>::Function stored_span<BFloat16>(UnaryKind);
 
 bool has_binary_span(BinaryKind kind) {
   switch (kind) {

@@ -12,8 +12,10 @@ namespace pipit::internal {
 /// Requires a floating-point function.
 void unary_span(const UnaryAttributes& attributes, const float* x, float* y, const SpanRows& span);
 
-/// The loop over f16 that needs no f32 copy of its operands, by the same arithmetic; null where there is none.
-ActivationSpans<Half>::Function half_span(UnaryKind kind);
+/// The loop over elements stored as T, Half or BFloat16, that needs no f32 copy of them, by the same arithmetic; null
+/// where there is none.
+template <typename T>
+typename ActivationSpans<T>::Function stored_span(UnaryKind kind);
 
 /// Elements data[0], data[stride], data[2 stride]… of a row, and where the next row begins.
 struct StridedFloats {

@@ -110,7 +110,7 @@ bool fuses_binary(int channel_dim, const NodeSpec& next) {
 }  // namespace
 
 bool Epilogue::fuses(int channel_dim, const NodeSpec& next) {
-  if (next.outputs[0].dtype != DType::f32 && next.outputs[0].dtype != DType::f16) return false;
+  if (next.outputs[0].dtype != DType::f32 && !is_stored_float(next.outputs[0].dtype)) return false;
   for (std::size_t i = 0; i < next.inputs.size(); ++i) {
     if (next.has_input(i) && next.constant(i) == nullptr && !(*next.inputs[i] == next.outputs[0]))
       return false;
@@ -216,16 +216,20 @@ void Epilogue::apply(float* y, std::int64_t first, SpanRows span) const {
     apply_stages(y + r * span.step, first, {span.count, std::min(most, span.rows - r), span.step});
 }
 
-void Epilogue::apply(Half* y, std::int64_t first, const SpanRows& span, float* stage) const {
+template <typename T>
+void Epilogue::apply(T* y, std::int64_t first, const SpanRows& span, float* stage) const {
   if (stages_.size() == 1 && stages_[0].kind == Kind::unary) {
-    if (const auto function = half_span(stages_[0].unary.kind)) return function(y, y, span);
+    if (const auto function = stored_span<T>(stages_[0].unary.kind)) return function(y, y, span);
   }
   for (std::int64_t r = 0; r < span.rows; ++r, y += span.step) {
-    row_kernels().to_float(y, stage, span.count);
+    widen_row(y, stage, span.count);
     apply_stages(stage, first, {span.count});
-    row_kernels().to_half(stage, y, span.count);
+    narrow_row(stage, y, span.count);
   }
 }
+
+template void Epilogue::apply(Half*, std::int64_t, const SpanRows&, float*) const;
+template void Epilogue::apply(BFloat16*, std::int64_t, const SpanRows&, float*) const;
 
 void Epilogue::apply_all(float* y, std::int64_t elements, std::int64_t channels, ThreadPool& pool) const {
   if (empty() || elements == 0) return;

@@ -37,8 +37,9 @@ class Epilogue {
   bool empty() const { return stages_.empty(); }
   /// y[i] becomes the result for channel first + i, i in [0, span.count), in every row.
   void apply(float* y, std::int64_t first, SpanRows span) const;
-  /// The same on halves, through f32 in `stage` [span.count].
-  void apply(Half* y, std::int64_t first, const SpanRows& span, float* stage) const;
+  /// The same on Half or BFloat16, through f32 in `stage` [span.count].
+  template <typename T>
+  void apply(T* y, std::int64_t first, const SpanRows& span, float* stage) const;
   /// apply() for all of a result of whole rows of `channels`, in parallel.
   void apply_all(float* y, std::int64_t elements, std::int64_t channels, ThreadPool& pool) const;
 

@@ -162,7 +162,7 @@ Refusal refuse_binary(const NodeSpec& spec) {
   const auto& [kind, activation] = layer_as<Binary>(spec.layer).attributes();
   const DType a = spec.inputs[0]->dtype;
   if (a != spec.inputs[1]->dtype) return "the operands have two types";
-  if (a == DType::f16) return "f16 is stored, not computed with";
+  if (is_stored_float(a)) return "16 bits are stored, not computed with";
   const bool remainder = kind == BinaryKind::mod || kind == BinaryKind::fmod;
   if (is_floating(a) && !is_comparison(kind) && !remainder) return "floating-point arithmetic";
   if (is_floating(a) && !activation.is_identity()) return "an activation is fused";
@@ -242,7 +242,7 @@ bool same_order(const NodeSpec& spec) {
 Refusal refuse_unary(const NodeSpec& spec) {
   if (Refusal reason = refuse_reduced_precision(spec)) return reason;
   const DType type = spec.outputs[0].dtype;
-  if (is_floating(type) || type == DType::f16) return "floating point";
+  if (is_floating(type) || is_stored_float(type)) return "floating point";
   if (!same_order(spec)) return "input and output have different layouts";
   return std::nullopt;
 }
@@ -328,7 +328,7 @@ class WhereKernel final : public Kernel {
 };
 
 Refusal refuse_where(const NodeSpec& spec) {
-  if (spec.precision != Precision::fp16) return refuse_reduced_precision(spec);
+  if (!stores_16_bits(spec.precision)) return refuse_reduced_precision(spec);
   const DType type = spec.outputs[0].dtype;
   if (spec.inputs[1]->dtype != type || spec.inputs[2]->dtype != type)
     return "operands are stored differently";
@@ -361,7 +361,8 @@ PIPIT_INLINE inline void cast_row(const From* x, To* y, std::int64_t n) {
 
 Refusal refuse_cast(const NodeSpec& spec) {
   if (Refusal reason = refuse_reduced_precision(spec)) return reason;
-  if (spec.outputs[0].dtype == DType::f16 || spec.inputs[0]->dtype == DType::f16) return "one side is f16";
+  if (is_stored_float(spec.outputs[0].dtype) || is_stored_float(spec.inputs[0]->dtype))
+    return "one side is stored in 16 bits";
   if (!same_order(spec)) return "input and output have different layouts";
   return std::nullopt;
 }

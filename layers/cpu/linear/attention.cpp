@@ -198,7 +198,7 @@ class Attention final : public Kernel {
       simd<below_largest<ShortVector>, below_largest<Vector>>(scores + r * score_step_, keys_, highest);
       factors[r] = highest;
     }
-    row_kernels().activations_f32.exp(scores, scores, SpanRows{keys_, rows.count, score_step_});
+    row_kernels().f32.activations.exp(scores, scores, SpanRows{keys_, rows.count, score_step_});
     for (std::int64_t r = 0; r < rows.count; ++r) {
       float* row = scores + r * score_step_;
       const bool none = chain_.zero_without_keys && factors[r] == -std::numeric_limits<float>::infinity() &&

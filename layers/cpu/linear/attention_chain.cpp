@@ -31,7 +31,7 @@ bool is_plain(const NodeSpec& node) {
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     const TensorDesc* input = node.inputs[i];
     if (input == nullptr) return false;
-    if (node.constant(i) == nullptr && (!fits(*input) || input->dtype == DType::f16)) return false;
+    if (node.constant(i) == nullptr && (!fits(*input) || is_stored_float(input->dtype))) return false;
   }
   return true;
 }

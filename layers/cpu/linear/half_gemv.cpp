@@ -45,8 +45,8 @@ HalfGemv::HalfGemv(const Problem& problem, const WeightView& weights, Epilogue e
   for (std::int64_t p = 0; p < panels_.count(); ++p) {
     const TilePanels one(f32_tiles(), problem.depth, panels_.columns(p));
     pack_f32_panel(one, 0, of_panel, panel.data());
-    row_kernels().to_half(reinterpret_cast<const float*>(panel.data()),
-                          reinterpret_cast<Half*>(packed_.data() + panels_.offset(p) / 2), one.bytes() / 4);
+    narrow_row(reinterpret_cast<const float*>(panel.data()),
+               reinterpret_cast<Half*>(packed_.data() + panels_.offset(p) / 2), one.bytes() / 4);
     of_panel.data += panels_.panel * weights.output_stride;
   }
 }
@@ -55,7 +55,7 @@ void HalfGemv::run(const Half* x, const float* bias, const Half* residual, Half*
                    const RunContext& context) const {
   auto* rows = reinterpret_cast<float*>(context.scratch);
   for (std::int64_t r = 0; r < problem_.rows; ++r) {
-    row_kernels().to_float(x + r * problem_.depth, rows + r * depth_, problem_.depth);
+    widen_row(x + r * problem_.depth, rows + r * depth_, problem_.depth);
     std::fill(rows + r * depth_ + problem_.depth, rows + (r + 1) * depth_, 0.0F);
   }
   context.pool.parallel_for(panels_.count(), [&](std::int64_t panel, int /*worker*/) {
@@ -87,15 +87,15 @@ void HalfGemv::run_panel(std::int64_t panel, const float* x, const float* bias, 
     const std::int64_t end = problem_.rows * (c + 1) / calls;
     call.x = x + begin * depth_;
     for (std::int64_t r = begin; residual != nullptr && r < end; ++r) {
-      row_kernels().to_float(residual + r * problem_.outputs + first, added + (r - begin) * panels_.panel,
-                             call.finish.columns);
+      widen_row(residual + r * problem_.outputs + first, added + (r - begin) * panels_.panel,
+                call.finish.columns);
       call.residual = added;
     }
     kernels_.multiply_halves[end - begin - 1][vectors - 1](call);
     for (std::int64_t r = begin; r < end; ++r) {
       float* row = sums + (r - begin) * panels_.panel;
       if (!epilogue_.empty()) epilogue_.apply(row, first, {call.finish.columns});
-      row_kernels().to_half(row, y + r * problem_.outputs + first, call.finish.columns);
+      narrow_row(row, y + r * problem_.outputs + first, call.finish.columns);
     }
   }
 }

@@ -85,8 +85,8 @@ class ConcatRows final : public Kernel {
   }
 
  private:
-  // f16 on which arithmetic follows: each pixel is computed in f32.
-  bool widens() const { return type_ == DType::f16 && !epilogue_.empty(); }
+  // 16 bits on which arithmetic follows: each pixel is computed in f32.
+  bool widens() const { return is_stored_float(type_) && !epilogue_.empty(); }
   std::int64_t row_floats() const { return (channels_ + 15) / 16 * 16; }
 
   void run_halves(std::span<const ConstTensorView> inputs, std::byte* to, const RunContext& context) const {
@@ -98,11 +98,10 @@ class ConcatRows final : public Kernel {
         for (std::size_t i = 0; i < parts_.size(); ++i) {
           const Part& part = parts_[i];
           const std::byte* x = part.in_place ? y + part.offset : inputs[i].data + pixel * part.bytes;
-          row_kernels().to_float(reinterpret_cast<const Half*>(x), row + part.offset / kHalf,
-                                 part.bytes / kHalf);
+          widen_row(type_, x, 0, row + part.offset / kHalf, part.bytes / kHalf);
         }
         epilogue_.apply(row, 0, {channels_});
-        row_kernels().to_half(row, reinterpret_cast<Half*>(y), channels_);
+        narrow_row(row, type_, y, 0, channels_);
       }
     });
   }

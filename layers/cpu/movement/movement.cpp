@@ -134,7 +134,7 @@ class MovementKernel final : public Kernel {
 
 // Elements are moved, not looked at: all that counts is that they are stored alike.
 Refusal refuse_mixed_storage(const NodeSpec& spec) {
-  if (spec.precision != Precision::fp16) return refuse_reduced_precision(spec);
+  if (!stores_16_bits(spec.precision)) return refuse_reduced_precision(spec);
   const DType type = spec.outputs[0].dtype;
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
     const bool moved = i == 0 || dynamic_cast<const Concat*>(&spec.layer) != nullptr;

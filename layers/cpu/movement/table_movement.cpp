@@ -151,7 +151,7 @@ class TableKernel final : public Kernel {
 
 // Elements are moved, not looked at: all that counts is that they are stored alike.
 Refusal refuse_mixed_storage(const NodeSpec& spec) {
-  if (spec.precision != Precision::fp16) return refuse_reduced_precision(spec);
+  if (!stores_16_bits(spec.precision)) return refuse_reduced_precision(spec);
   if (spec.inputs[0]->dtype != spec.outputs[0].dtype) return "input and output are stored differently";
   return std::nullopt;
 }

@@ -72,7 +72,7 @@ Refusal refuse_tile(const NodeSpec& spec) {
 
 }  // namespace
 
-KeptForBytes kept_by_qconv_tile(const NodeSpec& spec) {
+KeptForTiles kept_by_qconv_tile(const NodeSpec& spec) {
   const Tensor weights = to_layout(spec.constant(1)->view(), Layout::channels_last);
   return TileConvolution::kept_steps(geometry_of(spec), weights.values<std::int8_t>().data());
 }

@@ -7,6 +7,6 @@
 namespace pipit::internal {
 
 /// The tiles of "tile" and the steps of K that they are left with, for a node that it accepts.
-KeptForBytes kept_by_qconv_tile(const NodeSpec& spec);
+KeptForTiles kept_by_qconv_tile(const NodeSpec& spec);
 
 }  // namespace pipit::internal

@@ -150,7 +150,7 @@ std::int64_t largest_sum(const Tensor& weights, int zero_point) {
   return most * std::max(zero_point, 255 - zero_point);
 }
 
-WinogradLayer layer_of(const NodeSpec& spec, const KeptForBytes& direct) {
+WinogradLayer layer_of(const NodeSpec& spec, const KeptForTiles& direct) {
   const Shape& x = spec.inputs[0]->shape;
   const Shape& y = spec.outputs[0].shape;
   const WinogradSchedule schedule(x, byte_tiles(y), y[1], *s16_tiles(),
@@ -202,7 +202,7 @@ Refusal refuse_winograd(const NodeSpec& spec) {
   const std::int64_t sum = largest_sum(*spec.constant(1), attributes.x.zero_point);
   if (sum >= kByteWinogradSums)
     return fmt::format("sums may reach {}, of which {} bits are not kept", sum, 32 - 6);
-  const KeptForBytes direct = kept_by_qconv_tile(spec);
+  const KeptForTiles direct = kept_by_qconv_tile(spec);
   return refuse_beside_pruned(layer_of(spec, direct), direct.steps.share());
 }
 

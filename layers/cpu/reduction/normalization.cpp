@@ -51,12 +51,12 @@ class FoldedBatchNorm final : public Kernel {
   explicit FoldedBatchNorm(const NodeSpec& spec)
       : channels_(affine_channels(spec)),
         by_rows_(goes_by_rows(spec)),
-        half_(spec.outputs[0].dtype == DType::f16),
+        type_(spec.outputs[0].dtype),
         threads_(spec.threads),
         epilogue_(1, spec.fusion.followers) {}
   std::size_t scratch_bytes() const override {
     const std::size_t row = by_rows_ ? channels_.factors.size() : static_cast<std::size_t>(kStaged);
-    return half_ ? row * static_cast<std::size_t>(threads_) * sizeof(float) : 0;
+    return is_stored_float(type_) ? row * static_cast<std::size_t>(threads_) * sizeof(float) : 0;
   }
   bool reads_constant(std::size_t index) const override { return index == 0; }
   std::size_t packed_bytes() const override {
@@ -65,8 +65,10 @@ class FoldedBatchNorm final : public Kernel {
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    if (half_ && by_rows_) return run_halves(inputs[0], outputs[0].as<Half>(), context);
-    if (half_) return run_planes_of_halves(inputs[0], outputs[0].as<Half>(), context);
+    if (is_stored_float(type_)) {
+      return by_rows_ ? run_stored_rows(inputs[0], outputs[0].data, context)
+                      : run_stored_planes(inputs[0], outputs[0].data, context);
+    }
     const TensorDesc& desc = inputs[0].desc;
     const float* x = inputs[0].as<float>();
     float* y = outputs[0].as<float>();
@@ -93,22 +95,22 @@ class FoldedBatchNorm final : public Kernel {
   }
 
  private:
-  void run_halves(const ConstTensorView& x, Half* y, const RunContext& context) const {
+  void run_stored_rows(const ConstTensorView& x, std::byte* y, const RunContext& context) const {
     const std::int64_t channels = x.desc.shape[1];
     const std::int64_t rows = x.desc.shape[0] * positions_of(x.desc.shape);
     const std::int64_t step = rows_per_chunk(channels);
     context.pool.parallel_for((rows + step - 1) / step, [&](std::int64_t chunk, int worker) {
       float* row = reinterpret_cast<float*>(context.scratch) + worker * channels;
       for (std::int64_t r = chunk * step; r < std::min(rows, (chunk + 1) * step); ++r) {
-        row_kernels().to_float(x.as<Half>() + r * channels, row, channels);
+        widen_row(type_, x.data, r * channels, row, channels);
         row_kernels().affine(row, channels_.factors.data(), channels_.shifts.data(), row, {channels});
         epilogue_.apply(row, 0, {channels});
-        row_kernels().to_half(row, y + r * channels, channels);
+        narrow_row(row, type_, y, r * channels, channels);
       }
     });
   }
 
-  void run_planes_of_halves(const ConstTensorView& x, Half* y, const RunContext& context) const {
+  void run_stored_planes(const ConstTensorView& x, std::byte* y, const RunContext& context) const {
     const std::int64_t spatial = positions_of(x.desc.shape);
     const auto channels = static_cast<std::int64_t>(channels_.factors.size());
     context.pool.parallel_for(x.desc.shape[0] * channels, [&](std::int64_t plane, int worker) {
@@ -116,17 +118,17 @@ class FoldedBatchNorm final : public Kernel {
       const auto c = static_cast<std::size_t>(plane % channels);
       for (std::int64_t i = 0; i < spatial; i += kStaged) {
         const std::int64_t count = std::min(kStaged, spatial - i);
-        row_kernels().to_float(x.as<Half>() + plane * spatial + i, stage, count);
+        widen_row(type_, x.data, plane * spatial + i, stage, count);
         simd<affine_span>(stage, channels_.factors[c], channels_.shifts[c], stage, count);
-        row_kernels().to_half(stage, y + plane * spatial + i, count);
+        narrow_row(stage, type_, y, plane * spatial + i, count);
       }
     });
   }
 
-  static constexpr std::int64_t kStaged = 2048;  // halves of a plane that are made f32 at a time
+  static constexpr std::int64_t kStaged = 2048;  // elements of a plane that are made f32 at a time
   AffineChannels channels_;
   bool by_rows_;
-  bool half_;
+  DType type_;
   int threads_;
   Epilogue epilogue_;
 };

@@ -42,17 +42,8 @@ PIPIT_INLINE inline void sqrt_row(float* y, std::int64_t count) {
 }
 
 template <typename T>
-const PoolKernels<T>& pool_kernels_of() {
-  if constexpr (std::is_same_v<T, float>) {
-    return row_kernels().pools_f32;
-  } else {
-    return row_kernels().pools_f16;
-  }
-}
-
-template <typename T>
 typename PoolKernels<T>::Function reduction_of(const PoolAttributes& attributes) {
-  const PoolKernels<T>& kernels = pool_kernels_of<T>();
+  const PoolKernels<T>& kernels = stored_kernels<T>().pools;
   switch (attributes.kind) {
     case PoolKind::max:
       return kernels.max;
@@ -77,7 +68,7 @@ class PoolRows final : public Kernel {
         window_(as_3d(pool_window(attributes_, spec.inputs[0]->shape))),
         reduction_(reduction_of<T>(attributes_)),
         // What joins the results of rows; sums of absolute values or squares are not taken again.
-        join_(attributes_.kind == PoolKind::max ? row_kernels().pools_f32.max : row_kernels().pools_f32.sum),
+        join_(attributes_.kind == PoolKind::max ? row_kernels().f32.pools.max : row_kernels().f32.pools.sum),
         threads_(spec.threads),
         by_rows_(takes_rows(x_, y_)),
         whole_windows_(whole_windows()) {
@@ -88,7 +79,7 @@ class PoolRows final : public Kernel {
 
   std::size_t scratch_bytes() const override {
     if (!by_rows_) return static_cast<std::size_t>(threads_) * worker_bytes_;
-    // The sums of all rows, and for f16 those of an image.
+    // The sums of all rows, and for elements of 16 bits those of an image.
     const std::int64_t rows = x_.batch * x_.extent[0] * x_.extent[1] + (kHalves ? 1 : 0);
     return static_cast<std::size_t>(rows * x_.channels) * sizeof(float);
   }
@@ -211,7 +202,7 @@ class PoolRows final : public Kernel {
     reduction_(rows);
   }
 
-  // Outputs [begin, end) of a row from the taps of the first. f16: through `stage`.
+  // Outputs [begin, end) of a row from the taps of the first. 16 bits: through `stage`.
   template <typename From>
   void reduce(typename PoolKernels<From>::Function function, PoolRow<From>& call, const Row& row,
               std::int64_t begin, std::int64_t end, T* y, [[maybe_unused]] float* stage) const {
@@ -229,7 +220,7 @@ class PoolRows final : public Kernel {
         const bool joined = y_pixel_ == row.channels;
         const std::int64_t count = row.channels * (joined ? call.outputs : 1);
         for (std::int64_t i = 0; i < (joined ? 1 : call.outputs); ++i)
-          row_kernels().to_half(stage + i * row.channels, to + i * y_pixel_, count);
+          narrow_row(stage + i * row.channels, to + i * y_pixel_, count);
         to += call.outputs * y_pixel_;
       }
     } else {
@@ -279,7 +270,7 @@ class PoolRows final : public Kernel {
       }
       join_(sums);
       finish(sums.y, channels);
-      if constexpr (kHalves) row_kernels().to_half(sums.y, y + n * y_pixel_, channels);
+      if constexpr (kHalves) narrow_row(sums.y, y + n * y_pixel_, channels);
     }
   }
 
@@ -308,7 +299,7 @@ class PoolRows final : public Kernel {
   bool joins_rows_ = false;         // of taps, before their columns
   std::int64_t block_ = 0;          // channels that one task takes
   std::int64_t joined_ = 0;         // floats of the joined rows
-  std::int64_t stage_outputs_ = 0;  // f16: at a time
+  std::int64_t stage_outputs_ = 0;  // 16 bits: at a time
   std::size_t worker_bytes_ = 0;
 };
 
@@ -317,6 +308,8 @@ class PoolRows final : public Kernel {
 void register_cpu_pool(Registry& registry) {
   Candidate nhwc{"nhwc", refuse_pool, [](const NodeSpec& spec) -> std::unique_ptr<Kernel> {
                    if (spec.inputs[0]->dtype == DType::f16) return std::make_unique<PoolRows<Half>>(spec);
+                   if (spec.inputs[0]->dtype == DType::bf16)
+                     return std::make_unique<PoolRows<BFloat16>>(spec);
                    return std::make_unique<PoolRows<float>>(spec);
                  }};
   nhwc.fusions.writes_strided_rows = [](const NodeSpec&) { return true; };

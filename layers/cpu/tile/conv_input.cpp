@@ -33,6 +33,7 @@ bool reads_padding(const Window& window, int axis, std::int64_t input, std::int6
 ConvInput::ConvInput(const TensorDesc& input, const Shape& output, const Window& window, std::int64_t groups,
                      std::int64_t pixels, std::int64_t read_element, int zero_point)
     : window_(as_3d(window)),
+      type_(input.dtype),
       element_(static_cast<std::int64_t>(dtype_bytes(input.dtype))),
       read_element_(read_element),
       planar_(!is_channels_last(input)),
@@ -137,7 +138,7 @@ void ConvInput::copy_elements(const std::byte* from, std::int64_t count, std::by
   } else if (element_ == kByte) {
     widen_bytes(from, count, reinterpret_cast<std::uint16_t*>(to), moved_);
   } else {
-    row_kernels().to_float(reinterpret_cast<const Half*>(from), reinterpret_cast<float*>(to), count);
+    widen_row(type_, from, 0, reinterpret_cast<float*>(to), count);
   }
 }
 
@@ -189,7 +190,7 @@ std::vector<std::byte> ConvInput::padding_pixel() const {
   return pixel;
 }
 
-// Zeros where `count` pixels of f16 have one channel more than the input.
+// Zeros where `count` pixels of 16-bit elements have one channel more than the input.
 void ConvInput::fill_up(std::byte* pixels, std::int64_t count) const {
   if (pixel_channels_ == channels_) return;
   for (std::int64_t i = 0; i < count; ++i) {

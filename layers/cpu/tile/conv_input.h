@@ -10,9 +10,9 @@
 
 namespace pipit::internal {
 
-/// Addresses of the input [N, C, D, H, W], [N, C, H, W] or [N, C, W] (f32, f16, i8 or u8, any layout) of a convolution,
-/// in bytes. Tiles say how many bytes an element has that they read: 4 for f32, 2 or 4 for f16, 1 for u8, 2 for u8
-/// widened to 16 bits. An input that has others is always copied, as i8 is.
+/// Addresses of the input [N, C, D, H, W], [N, C, H, W] or [N, C, W] (f32, f16, bf16, i8 or u8, any layout) of a
+/// convolution, in bytes. Tiles say how many bytes an element has that they read: 4 for f32, 2 or 4 for f16 and bf16, 1
+/// for u8, 2 for u8 widened to 16 bits. An input that has others is always copied, as i8 is.
 ///
 /// To tiles every output slice of a volume (one position along D) is an image of its own, which reads several slices of
 /// the input: images are counted through all slices of all volumes.
@@ -25,7 +25,7 @@ namespace pipit::internal {
 /// 128; that of a row_major one has pixels of channels. A run whose bytes are no multiple of four reads on into
 /// what follows it, where weights are zero; the copy's last one by up to kSlack bytes beyond the copy.
 ///
-/// Tiles that read f16 take two of them in a step. The copy of a row_major input has pixels of channels then as well,
+/// Tiles that read f16 or bf16 take two of them in a step. The copy of a row_major input has pixels of channels then as well,
 /// and an odd number of channels is filled up with a zero: what follows a run might be an infinity, and zero times that
 /// is no zero. Only a single group may have an odd number.
 class ConvInput {
@@ -95,7 +95,8 @@ class ConvInput {
   void copy_columns(const std::byte* row, std::int64_t first, std::int64_t last, std::byte* to) const;
 
   Window window_;              // three-dimensional
-  std::int64_t element_;       // bytes of one in the input
+  DType type_;                 // of an element of the input
+  std::int64_t element_;       // its bytes
   std::int64_t read_element_;  // and in what tiles read
   bool planar_;                // the input; the next member is about what tiles read
   bool channels_last_;

@@ -137,15 +137,15 @@ KeptSteps kept_steps(const TilePanels& panels, std::int64_t groups, std::int64_t
   return kLoneStep * lone.share() < whole.share() ? lone : whole;
 }
 
-KeptForBytes kept_for_bytes(const TileKernels& dense, const TilePanels& panels, std::int64_t groups,
-                            std::int64_t segment, std::span<const std::uint8_t> marks) {
+KeptForTiles kept_for_tiles(const TileKernels& dense, const TileKernels& below, const TilePanels& panels,
+                            std::int64_t groups, std::int64_t segment, std::span<const std::uint8_t> marks) {
   KeptSteps few = kept_steps(panels, groups, segment, marks);
   if (dense.isa != Isa::amx || few.share() == 1) return {dense, std::move(few)};
   // Blocks as long as AMX multiplies at a time.
   KeptSteps blocks(panels, groups, amx_steps(segment), marks);
-  const double vnni_steps = kLoneStep * few.mean_runs() * few.run();
-  if (amx_cost(blocks.mean_runs(), blocks.run()) <= vnni_steps) return {dense, std::move(blocks)};
-  return {u8s8_tiles(Isa::avx512vnni), std::move(few)};
+  const double steps_below = kLoneStep * few.mean_runs() * few.run();
+  if (amx_cost(blocks.mean_runs(), blocks.run()) <= steps_below) return {dense, std::move(blocks)};
+  return {below, std::move(few)};
 }
 
 }  // namespace pipit::internal

@@ -79,14 +79,14 @@ std::vector<std::uint8_t> steps_with_weights(const TilePanels& panels, std::int6
 KeptSteps kept_steps(const TilePanels& panels, std::int64_t groups, std::int64_t segment,
                      std::span<const std::uint8_t> marks);
 
-/// The same for bytes, with the tiles themselves: those of the dense layer, or, where these are AMX's, perhaps those of
-/// VNNI, which read the same panels. AMX multiplies whole blocks of steps and leaves out those that are quite empty;
-/// VNNI takes over when so few steps are left that it takes less time for them.
-struct KeptForBytes {
+/// The same with the tiles themselves: those of the dense layer, or, where these are AMX's, perhaps those `below`, of
+/// AVX-512, which read the same panels. AMX multiplies whole blocks of steps and leaves out those that are quite empty;
+/// AVX-512 takes over when so few steps are left that it takes less time for them.
+struct KeptForTiles {
   const TileKernels& kernels;
   KeptSteps steps;
 };
-KeptForBytes kept_for_bytes(const TileKernels& dense, const TilePanels& panels, std::int64_t groups,
-                            std::int64_t segment, std::span<const std::uint8_t> marks);
+KeptForTiles kept_for_tiles(const TileKernels& dense, const TileKernels& below, const TilePanels& panels,
+                            std::int64_t groups, std::int64_t segment, std::span<const std::uint8_t> marks);
 
 }  // namespace pipit::internal

@@ -26,10 +26,9 @@ std::span<const std::byte> part(const SharedBuffer& buffer, std::int64_t offset,
   return {buffer.data() + offset, static_cast<std::size_t>(bytes)};
 }
 
-HostBuffer halves_of(const std::byte* packed, std::int64_t bytes) {
+HostBuffer halves_of(DType stored, const std::byte* packed, std::int64_t bytes) {
   HostBuffer halves(static_cast<std::size_t>(bytes / 2));
-  row_kernels().to_half(reinterpret_cast<const float*>(packed), reinterpret_cast<Half*>(halves.data()),
-                        bytes / 4);
+  narrow_row(reinterpret_cast<const float*>(packed), stored, halves.data(), 0, bytes / 4);
   return halves;
 }
 
@@ -47,8 +46,8 @@ std::span<const std::byte> PackedPanels::kept(std::int64_t panel) const {
   return part(packed_, kept_.offset(panel), kept_.panel_bytes(panel));
 }
 
-HalfPanels::HalfPanels(const KeptSteps& kept, const std::byte* packed)
-    : kept_(kept), halves_(halves_of(packed, kept.bytes())) {}
+HalfPanels::HalfPanels(const KeptSteps& kept, DType stored, const std::byte* packed)
+    : kept_(kept), stored_(stored), halves_(halves_of(stored, packed, kept.bytes())) {}
 
 std::span<const std::byte> HalfPanels::kept(std::int64_t panel) const {
   return part(halves_, kept_.offset(panel) / 2, kept_.panel_bytes(panel) / 2);
@@ -56,8 +55,8 @@ std::span<const std::byte> HalfPanels::kept(std::int64_t panel) const {
 
 void HalfPanels::widen(std::int64_t panel, std::byte* to) const {
   const std::span<const std::byte> halves = kept(panel);
-  row_kernels().to_float(reinterpret_cast<const Half*>(halves.data()), reinterpret_cast<float*>(to),
-                         static_cast<std::int64_t>(halves.size() / sizeof(Half)));
+  widen_row(stored_, halves.data(), 0, reinterpret_cast<float*>(to),
+            static_cast<std::int64_t>(halves.size() / sizeof(Half)));
 }
 
 std::unique_ptr<const StoredPanels> pack_f32(const TilePanels& panels, const KeptSteps& kept,
@@ -80,6 +79,15 @@ std::unique_ptr<const StoredPanels> pack_f16(const TilePanels& panels, const Kep
     const std::int64_t output = panel / panels.count() * panels.outputs + p * panels.panel;
     pack_f16_panel(panels, p, w, kept.steps(panel), stretch, packed.data() + kept.offset(panel),
                    multipliers + output);
+  });
+  return std::make_unique<PackedPanels>(kept, std::move(packed));
+}
+
+std::unique_ptr<const StoredPanels> pack_bf16(const TilePanels& panels, const KeptSteps& kept,
+                                              WeightView weights) {
+  HostBuffer packed(static_cast<std::size_t>(kept.bytes()));
+  for_each_panel(panels, kept, weights, [&](std::int64_t panel, std::int64_t p, const WeightView& w) {
+    pack_bf16_panel(panels, p, w, kept.steps(panel), packed.data() + kept.offset(panel));
   });
   return std::make_unique<PackedPanels>(kept, std::move(packed));
 }

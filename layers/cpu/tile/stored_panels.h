@@ -42,17 +42,18 @@ class PackedPanels final : public StoredPanels {
   SharedBuffer packed_;
 };
 
-/// f32 panels as f16.
+/// f32 panels in 16 bits.
 class HalfPanels final : public StoredPanels {
  public:
   /// `packed`: the panels in f32, one after the other. `kept` is to live as long.
-  HalfPanels(const KeptSteps& kept, const std::byte* packed);
+  HalfPanels(const KeptSteps& kept, DType stored, const std::byte* packed);
   void widen(std::int64_t panel, std::byte* to) const override;
   std::span<const std::byte> kept(std::int64_t panel) const override;
   std::size_t bytes() const override { return halves_.bytes(); }
 
  private:
   const KeptSteps& kept_;
+  DType stored_;
   SharedBuffer halves_;
 };
 
@@ -63,6 +64,9 @@ std::unique_ptr<const StoredPanels> pack_f32(const TilePanels& panels, const Kep
 /// each output.
 std::unique_ptr<const StoredPanels> pack_f16(const TilePanels& panels, const KeptSteps& kept,
                                              WeightView weights, int stretch, float* multipliers);
+/// The same for tiles that multiply bfloat16 (pack_bf16_panel()).
+std::unique_ptr<const StoredPanels> pack_bf16(const TilePanels& panels, const KeptSteps& kept,
+                                              WeightView weights);
 /// The same in s8. `view`: how an output's weights lie, without data.
 std::unique_ptr<const StoredPanels> pack_s8(const TilePanels& panels, const KeptSteps& kept,
                                             const ByteWeights& weights, WeightsOf<std::int8_t> view);

@@ -1,6 +1,5 @@
-// AMX: 32 pixels by 32 outputs, four tile registers of 16 x 16 sums; TDPBUSD adds to one the products of 16 pixels and
-// 16 outputs over up to 16 steps of K. A panel is what it wants of weights: rows of one step, 4 bytes for each output.
-// Sums go through memory to the epilogue of the other tiles of bytes.
+// AMX: TDPBUSD adds to a tile register the products of 16 pixels and 16 outputs over up to 16 steps of K. Sums go
+// through memory to the epilogue of the other tiles of bytes.
 #include <utility>
 
 #include "layers/cpu/tile/tile_isa.h"
@@ -25,98 +24,17 @@ namespace {
 #include "layers/cpu/tile/tile_int8_avx512.h"
 #include "layers/cpu/tile/tile_kernel_body.h"
 
-constexpr int kStrip = 16;
-constexpr std::int64_t kRowBytes = 64;  // of sums and of weights: 16 outputs
+#include "layers/cpu/tile/tile_amx_registers.h"
 
-// What the tile registers of this thread are shaped for. Number 2 s + v holds the sums of strip s and vector v, 4 + s
-// the pixels of strip s, 6 + v the weights of vector v.
-struct Shapes {
-  int pixels = 0;
-  std::int32_t run = 0;
-  int steps = 0;  // of K in a register
+struct Bytes {
+  template <int Sums>
+  PIPIT_TILE_INLINE void multiply() {
+    if constexpr (Sums == 0) _tile_dpbusd(0, 4, 6);
+    if constexpr (Sums == 1) _tile_dpbusd(1, 4, 7);
+    if constexpr (Sums == 2) _tile_dpbusd(2, 5, 6);
+    if constexpr (Sums == 3) _tile_dpbusd(3, 5, 7);
+  }
 };
-thread_local Shapes shapes;
-
-// As LDTILECFG reads it.
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {};
-  std::uint8_t rows[16] = {};
-};
-static_assert(sizeof(TileConfig) == 64);
-
-// LDTILECFG takes about as long as a short sum.
-__attribute__((noinline)) void shape_registers(int pixels, std::int32_t run) {
-  const int steps = amx_steps(run);
-  TileConfig config;
-  for (int i = 0; i < 8; ++i) {
-    const bool reads_pixels = i == 4 || i == 5;
-    config.row_bytes[i] = static_cast<std::uint16_t>(reads_pixels ? 4 * steps : kRowBytes);
-    config.rows[i] = static_cast<std::uint8_t>(i < 6 ? pixels : steps);
-  }
-  __asm__ volatile("" : : "r"(&config) : "memory");  // the intrinsic does not say what it reads
-  _tile_loadconfig(&config);
-  shapes = {pixels, run, steps};
-}
-
-void release() {
-  if (shapes.pixels == 0) return;
-  _tile_release();
-  shapes = {};
-}
-
-// What `count` steps are to fetch, every line once.
-PIPIT_TILE_INLINE const std::byte* prefetch_lines(const std::byte* at, std::int64_t step, int count) {
-  const std::byte* const end = at + count * step;
-  const std::int64_t apart = step > 64 ? step : 64;
-  for (; at < end; at += apart) __builtin_prefetch(at, 0, 2);
-  return end;
-}
-
-// The sums of a tile to sums[strip][pixel][vector].
-template <int Strips, int Vectors>
-PIPIT_TILE_INLINE void multiply(const TileCall& call, int pixels, int steps, Int8::Vector* sums) {
-  constexpr std::int64_t kPanelRow = Vectors * kRowBytes;
-  _tile_zero(0);
-  if constexpr (Vectors > 1) _tile_zero(1);
-  if constexpr (Strips > 1) _tile_zero(2);
-  if constexpr (Strips > 1 && Vectors > 1) _tile_zero(3);
-
-  const std::int64_t a_stride = call.a_stride;
-  const std::byte* weights = call.weights;
-  const std::byte* prefetch = call.prefetch;
-  for (std::int32_t s = 0; s < call.segment_count; ++s) {
-    const std::byte* a0 = call.a[0] + call.segments[s];
-    const std::byte* a1 = Strips > 1 ? call.a[1] + call.segments[s] : nullptr;
-    for (std::int32_t left = call.run; left > 0; left -= steps) {
-      _tile_loadd(6, weights, kPanelRow);
-      _tile_loadd(4, a0, a_stride);
-      _tile_dpbusd(0, 4, 6);
-      if constexpr (Vectors > 1) {
-        _tile_loadd(7, weights + kRowBytes, kPanelRow);
-        _tile_dpbusd(1, 4, 7);
-      }
-      if constexpr (Strips > 1) {
-        _tile_loadd(5, a1, a_stride);
-        _tile_dpbusd(2, 5, 6);
-        if constexpr (Vectors > 1) _tile_dpbusd(3, 5, 7);
-        a1 += 4 * steps;
-      }
-      a0 += 4 * steps;
-      weights += steps * kPanelRow;
-      if (call.prefetch_step != 0) prefetch = prefetch_lines(prefetch, call.prefetch_step, steps);
-    }
-  }
-  _tile_stored(0, sums, kPanelRow);
-  if constexpr (Vectors > 1) _tile_stored(1, sums + 1, kPanelRow);
-  if constexpr (Strips > 1) {
-    sums += pixels * Vectors;
-    _tile_stored(2, sums, kPanelRow);
-    if constexpr (Vectors > 1) _tile_stored(3, sums + 1, kPanelRow);
-  }
-}
 
 // Bias, epilogue and stores of `pixels` pixels of strip 0, as many at a time as four vectors hold. The bias comes last:
 // loading the registers with it, rows at a distance of zero, took as long as all of this.
@@ -168,14 +86,9 @@ PIPIT_TILE_INLINE void finish_any(const Int8::Vector* sums, const TileCall& call
 template <int Strips, int Vectors>
 __attribute__((noinline)) void run(const TileCall& call, int pixels) {
   if (shapes.pixels != pixels || shapes.run != call.run) shape_registers(pixels, call.run);
-  // The residual is usually in no cache near by: ask for it before the sums.
-  for (int g = 0; g < Strips; ++g) {
-    if (call.residual[g] == nullptr) continue;
-#pragma GCC unroll 1
-    for (int i = 0; i < pixels; ++i) __builtin_prefetch(call.residual[g] + i * call.residual_stride, 0, 3);
-  }
+  prefetch_residual<Strips>(call, pixels);
   Int8::Vector sums[Strips * kStrip * Vectors];
-  multiply<Strips, Vectors>(call, pixels, shapes.steps, sums);
+  multiply<Bytes, Strips, Vectors>(call, pixels, shapes.steps, sums);
   TileCall strip = call;
   for (int g = 0; g < Strips; ++g) {
     strip.c[0] = call.c[g];
@@ -191,17 +104,6 @@ void tile_of(const TileCall& call) {
   run<Strips, Vectors>(call, Pixels);
 }
 
-void spin_registers(std::int64_t steps) {
-  shape_registers(kStrip, 16);
-  for (; steps > 0; steps -= 16) {
-    _tile_dpbusd(0, 4, 6);
-    _tile_dpbusd(1, 4, 7);
-    _tile_dpbusd(2, 5, 6);
-    _tile_dpbusd(3, 5, 7);
-  }
-  release();
-}
-
 template <int... Pixels>
 constexpr TileKernels kernels(std::integer_sequence<int, Pixels...> /*pixels*/) {
   return {Isa::amx,
@@ -212,7 +114,7 @@ constexpr TileKernels kernels(std::integer_sequence<int, Pixels...> /*pixels*/) 
           false,
           {{{tile_of<1, Pixels + 1, 1>, tile_of<1, Pixels + 1, 2>}...},
            {{tile_of<2, Pixels + 1, 1>, tile_of<2, Pixels + 1, 2>}...}},
-          spin_registers,
+          spin_registers<Bytes>,
           release};
 }
 constexpr TileKernels kTiles = kernels(std::make_integer_sequence<int, kStrip>());

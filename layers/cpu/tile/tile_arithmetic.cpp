@@ -50,15 +50,17 @@ TileArithmetic float_arithmetic(DType stored, const Clamp& activation, bool resi
   result.kernels = &f32_tiles();
   result.shared.low = activation.low;
   result.shared.high = activation.high;
-  result.rounds_results = stored == DType::f16;
-  result.widens_residual = stored == DType::f16 && residual;
-  if (stored == DType::f16) result.stored_bytes = kHalf;
+  result.stored = stored;
+  result.stored_bytes = bytes_of(stored);
+  result.rounds_results = is_stored_float(stored);
+  result.widens_residual = is_stored_float(stored) && residual;
   return result;
 }
 
 TileArithmetic half_arithmetic(const Clamp& activation, std::int64_t channels, bool more) {
   TileArithmetic result;
   result.kernels = f16_tiles();
+  result.stored = DType::f16;
   result.shared.low = activation.low;
   result.shared.high = activation.high;
   result.shared.output_type = more ? TileType::f32 : TileType::f16;
@@ -67,6 +69,19 @@ TileArithmetic half_arithmetic(const Clamp& activation, std::int64_t channels, b
   result.result_bytes = more ? kFloat : kHalf;
   result.multipliers.resize(static_cast<std::size_t>(channels));
   result.shared.multiplier = result.multipliers.data();
+  return result;
+}
+
+TileArithmetic bfloat16_arithmetic(const TileKernels& kernels, const Clamp& activation, bool more) {
+  TileArithmetic result;
+  result.kernels = &kernels;
+  result.stored = DType::bf16;
+  result.shared.low = activation.low;
+  result.shared.high = activation.high;
+  result.shared.output_type = more ? TileType::f32 : TileType::bf16;
+  result.rounds_results = more;
+  result.stored_bytes = result.residual_bytes = kHalf;
+  result.result_bytes = more ? kFloat : kHalf;
   return result;
 }
 
@@ -94,6 +109,7 @@ TileArithmetic byte_arithmetic(const TileKernels& kernels, ByteArithmetic bytes,
   shared.output_type = tile_type(y.dtype);
   shared.zero_point = y.zero_point;
   shared.small = stay_small(result.multipliers, shared.residual_scale);
+  result.stored = y.dtype;
   result.stored_bytes = result.result_bytes = bytes_of(y.dtype);
   result.residual_bytes = bytes_of(residual.dtype);
   return result;

@@ -23,11 +23,12 @@ struct ByteArithmetic {
 struct TileArithmetic {
   const TileKernels* kernels = nullptr;
   TileCall shared;  ///< the bounds and the types; for int8 and f16 its vectors are those below, of output 0
+  DType stored = DType::f32;        ///< outputs in y, and residuals
   std::int64_t stored_bytes = 4;    ///< of an output in y
   std::int64_t result_bytes = 4;    ///< of one as tiles leave it
   std::int64_t residual_bytes = 4;  ///< of one as they read it
-  bool rounds_results = false;      ///< tiles leave f32, which becomes halves in y when it is complete
-  bool widens_residual = false;     ///< halves, which are made f32 for the tiles
+  bool rounds_results = false;      ///< tiles leave f32, which becomes 16 bits in y when it is complete
+  bool widens_residual = false;     ///< 16 bits, which are made f32 for the tiles
   std::vector<float> multipliers;
   std::vector<std::int32_t> sum_bias;
 
@@ -36,11 +37,13 @@ struct TileArithmetic {
   TileArithmetic& operator=(TileArithmetic&&) = default;
 };
 
-/// Sums in f32 of operands stored as f32 or f16.
+/// Sums in f32 of operands stored as f32, f16 or bf16.
 TileArithmetic float_arithmetic(DType stored, const Clamp& activation, bool residual);
 /// Products of halves (f16_tiles(), which must not be null). `more`: an epilogue follows, for which results stay f32.
 /// The multipliers, one for each of `channels` outputs, are for pack_f16() to fill in.
 TileArithmetic half_arithmetic(const Clamp& activation, std::int64_t channels, bool more);
+/// Products of bfloat16 on `kernels`, of bf16_tiles(). `more`: as above.
+TileArithmetic bfloat16_arithmetic(const TileKernels& kernels, const Clamp& activation, bool more);
 /// Products of bytes, with the bits of QConv's specification. `weights` [channels][depth].
 TileArithmetic byte_arithmetic(const TileKernels& kernels, ByteArithmetic bytes, const Clamp& activation,
                                const ByteWeights& weights, std::int64_t channels, std::int64_t depth);

@@ -21,15 +21,15 @@ std::int64_t cache_budget() {
   return second_level_cache() / 2;
 }
 
-// Tiles of halves read pairs of channels: see ConvInput.
-bool multiplies_halves(const TileConvolution::Geometry& geometry) {
-  return geometry.input.dtype == DType::f16 && f16_tiles() != nullptr &&
+// Tiles of 16 bits read pairs of channels: see ConvInput.
+bool multiplies_as_stored(const TileConvolution::Geometry& geometry) {
+  return stored_tiles(geometry.input.dtype) != nullptr &&
          (geometry.groups == 1 || geometry.input.shape[1] / geometry.groups % 2 == 0);
 }
 
 // Weights are widened for a run.
 bool widens(const TileConvolution::Geometry& geometry) {
-  return geometry.stored || (geometry.input.dtype == DType::f16 && !multiplies_halves(geometry));
+  return geometry.stored || (is_stored_float(geometry.input.dtype) && !multiplies_as_stored(geometry));
 }
 
 // The DepthToSpace whose result is computed, or null.
@@ -49,17 +49,21 @@ ConvInput input_for(const TileKernels& kernels, const TileConvolution::Geometry&
 }
 
 const TileKernels& kernels_of(const TileConvolution::Geometry& geometry) {
-  if (multiplies_halves(geometry)) return *f16_tiles();
-  if (dtype_bytes(geometry.input.dtype) > 1) return f32_tiles();
-  const ConvInput input = input_for(u8s8_tiles(), geometry);
-  return u8s8_tiles_for(static_cast<std::int64_t>(input.segments().size()), input.run());
+  const bool bytes = dtype_bytes(geometry.input.dtype) == 1;
+  if (!bytes && !multiplies_as_stored(geometry)) return f32_tiles();
+  const TileKernels& kernels = bytes ? u8s8_tiles() : *stored_tiles(geometry.input.dtype);
+  if (kernels.isa != Isa::amx) return kernels;
+  const ConvInput input = input_for(kernels, geometry);
+  const auto segments = static_cast<std::int64_t>(input.segments().size());
+  return bytes ? u8s8_tiles_for(segments, input.run()) : bf16_tiles_for(segments, input.run());
 }
 
-// In floating point.
-TileArithmetic arithmetic_of(const TileConvolution::Geometry& geometry) {
-  if (!multiplies_halves(geometry))
+// In floating point on these tiles.
+TileArithmetic arithmetic_of(const TileConvolution::Geometry& geometry, const TileKernels& kernels) {
+  if (!multiplies_as_stored(geometry))
     return float_arithmetic(geometry.input.dtype, geometry.activation, geometry.residual);
   const bool more = depth_to_space(geometry) == nullptr && !geometry.fusion.followers.empty();
+  if (geometry.input.dtype == DType::bf16) return bfloat16_arithmetic(kernels, geometry.activation, more);
   return half_arithmetic(geometry.activation, geometry.output[1], more);
 }
 
@@ -92,6 +96,7 @@ std::int64_t depth_of(const TileConvolution::Geometry& geometry) {
 struct KeptPanels {
   TilePanels panels;
   KeptSteps steps;
+  const TileKernels& kernels;
 };
 
 // The steps that panels of `cut` pick, where they pay.
@@ -118,17 +123,25 @@ KeptPanels kept_of(const TileConvolution::Geometry& geometry, const ConvInput& i
   constexpr int kMinOutputs = 16;      // pruning removes no fewer of them together
   constexpr double kOneVector = 1.12;  // it reads the input once more for as many outputs (Zen 5)
   const TilePanels panels = panels_of(geometry, input, kernels);
-  if (weights == nullptr) return {panels, {panels, geometry.groups, input.run()}};
+  if (weights == nullptr) return {panels, {panels, geometry.groups, input.run()}, kernels};
+  if (kernels.isa == Isa::amx) {
+    KeptForTiles of = kept_for_tiles(kernels, *bf16_tiles(Isa::avx512vnni), panels, geometry.groups,
+                                     input.run(), steps_with_weights(panels, geometry.groups, *weights));
+    return {panels, std::move(of.steps), of.kernels};
+  }
   const auto kept = [&](const TilePanels& cut) {
     return kept_steps(cut, geometry.groups, input.run(), steps_with_weights(cut, geometry.groups, *weights));
   };
-  KeptPanels best{panels, kept(panels)};
-  if (panels.lanes < kMinOutputs || panels.step != 1) return best;
-  double least = best.steps.share();
+  const KeptPanels all{panels, kept(panels), kernels};
+  if (panels.lanes < kMinOutputs || panels.step != 1) return all;
+  TilePanels best_cut = panels;
+  KeptSteps best = all.steps;
+  double least = best.share();
   const auto consider = [&](const TilePanels& cut, std::optional<KeptSteps> steps, double cost) {
     if (!steps || cost * steps->macs_cost() * steps->share() >= least) return;
     least = cost * steps->macs_cost() * steps->share();
-    best = {cut, std::move(*steps)};
+    best_cut = cut;
+    best = std::move(*steps);
   };
   const bool picks = kernels.picks && !widens(geometry) && many_zeros(panels, geometry.groups, *weights);
   if (panels.outputs > panels.lanes) {
@@ -137,10 +150,10 @@ KeptPanels kept_of(const TileConvolution::Geometry& geometry, const ConvInput& i
     if (picks) consider(narrow, picked_of(geometry, input, narrow, *weights), 1);
   }
   if (picks) consider(panels, picked_of(geometry, input, panels, *weights), 1);
-  return best;
+  return {best_cut, std::move(best), kernels};
 }
 
-KeptForBytes kept_of(const TileConvolution::Geometry& geometry, const ConvInput& input,
+KeptForTiles kept_of(const TileConvolution::Geometry& geometry, const ConvInput& input,
                      const ByteWeights& weights) {
   const TileKernels& kernels = kernels_of(geometry);
   const TilePanels panels = panels_of(geometry, input, kernels);
@@ -153,7 +166,7 @@ KeptForBytes kept_of(const TileConvolution::Geometry& geometry, const ConvInput&
     view.data = weights.outputs(group * panels.outputs + p * panels.panel, panels.columns(p), room);
     mark_steps(panels, p, view, marks.data() + panel * panels.steps);
   }
-  return kept_for_bytes(kernels, panels, geometry.groups, input.run(), marks);
+  return kept_for_tiles(kernels, u8s8_tiles(Isa::avx512vnni), panels, geometry.groups, input.run(), marks);
 }
 
 }  // namespace
@@ -212,15 +225,15 @@ bool TileConvolution::copies_long_rows(const Geometry& geometry) {
 
 TileConvolution::Parts TileConvolution::float_parts(const Geometry& geometry, const WeightView* weights) {
   ConvInput input = input_of(geometry);
-  TileArithmetic arithmetic = arithmetic_of(geometry);
-  KeptPanels kept = kept_of(geometry, input, *arithmetic.kernels, weights);
+  KeptPanels kept = kept_of(geometry, input, kernels_of(geometry), weights);
+  TileArithmetic arithmetic = arithmetic_of(geometry, kept.kernels);
   return {std::move(input), std::move(arithmetic), kept.panels, std::move(kept.steps)};
 }
 
 TileConvolution::Parts TileConvolution::byte_parts(const Geometry& geometry, ByteArithmetic bytes,
                                                    const ByteWeights& weights) {
   ConvInput input = input_of(geometry);
-  KeptForBytes kept = kept_of(geometry, input, weights);
+  KeptForTiles kept = kept_of(geometry, input, weights);
   TileArithmetic arithmetic = byte_arithmetic(kept.kernels, std::move(bytes), geometry.activation, weights,
                                               geometry.output[1], depth_of(geometry));
   const TilePanels panels = panels_of(geometry, input, kept.kernels);
@@ -331,13 +344,16 @@ TileConvolution::TileConvolution(const Geometry& geometry, const float* weights,
 
 TileConvolution::TileConvolution(const Geometry& geometry, const WeightView& weights, int threads)
     : TileConvolution(geometry, float_parts(geometry, &weights), threads) {
-  if (multiplies_halves(geometry)) {
+  if (multiplies_as_stored(geometry)) {
     weights_ =
-        pack_f16(panels_, kept_, weights, arithmetic_.kernels->stretch, arithmetic_.multipliers.data());
+        geometry.input.dtype == DType::bf16
+            ? pack_bf16(panels_, kept_, weights)
+            : pack_f16(panels_, kept_, weights, arithmetic_.kernels->stretch, arithmetic_.multipliers.data());
     return;
   }
   weights_ = pack_f32(panels_, kept_, weights);
-  if (widens(geometry)) weights_ = std::make_unique<const HalfPanels>(kept_, weights_->as_read());
+  if (widens(geometry))
+    weights_ = std::make_unique<const HalfPanels>(kept_, geometry.input.dtype, weights_->as_read());
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, std::unique_ptr<const StoredPanels> weights,
@@ -373,7 +389,7 @@ KeptSteps TileConvolution::kept_steps(const Geometry& geometry, const WeightView
   return kept_of(geometry, input_of(geometry), kernels_of(geometry), &weights).steps;
 }
 
-KeptForBytes TileConvolution::kept_steps(const Geometry& geometry, const std::int8_t* weights) {
+KeptForTiles TileConvolution::kept_steps(const Geometry& geometry, const std::int8_t* weights) {
   return kept_of(geometry, input_of(geometry), WholeByteWeights(weights, depth_of(geometry)));
 }
 
@@ -404,8 +420,8 @@ bool TileConvolution::writes_strided_rows(const Geometry& geometry) {
 }
 
 bool TileConvolution::overwrites_residual(const Geometry& geometry) {
-  const bool half = geometry.input.dtype == DType::f16;
-  const bool as_stored = !half || (multiplies_halves(geometry) && geometry.fusion.followers.empty());
+  const bool as_stored = !is_stored_float(geometry.input.dtype) ||
+                         (multiplies_as_stored(geometry) && geometry.fusion.followers.empty());
   if (!geometry.residual || !as_stored || geometry.fusion.row_stride != 0) return false;
   // Rows that no whole number of strips covers would end in a small tile each.
   const std::int64_t width = geometry.output[geometry.output.rank() - 1];

@@ -33,9 +33,9 @@ struct PixelScales {
 };
 
 /// y = clamp(conv(x, w) + bias + residual), then what the epilogue says; computed in f32. x, y and residual are stored
-/// as f32, or all as f16: then weights are kept as f16 too, and results are rounded when they are complete. Where there
-/// are tiles of halves (f16_tiles()) they multiply x and weights as they are and add up short stretches in halves;
-/// elsewhere weights are widened for a run (panel by panel where they do not stay in the cache), and x as it is copied.
+/// as f32, or all as f16 or bf16: then weights are kept so too, and results are rounded when they are complete. Where
+/// there are tiles of such elements (stored_tiles()) they multiply x and weights as they are; those of halves add up
+/// short stretches in halves. Elsewhere weights are widened for a run (panel by panel where they do not stay in the cache), and x as it is copied.
 /// Or a QConv in INT8, with the bits of its specification, and an epilogue only where its results are f32. No patch
 /// matrix: x is read where it lies, or from a copy with borders that stays in the second-level cache. The same bits for
 /// any number of threads. Steps of K whose weights are zero for a whole panel of outputs are left out (KeptSteps).
@@ -43,7 +43,7 @@ class TileConvolution {
  public:
   struct Geometry {
     TensorDesc
-        input;     ///< [N, C, D, H, W], [N, C, H, W] or [N, C, W], f32, f16 or for INT8 i8 or u8, any layout
+        input;  ///< [N, C, D, H, W], [N, C, H, W] or [N, C, W], f32, f16, bf16 or for INT8 i8 or u8, any layout
     Shape output;  ///< [N, O, ...], channels_last in memory, not empty
     Window window;
     std::int64_t groups = 1;
@@ -88,7 +88,7 @@ class TileConvolution {
   static double kept_share(const Geometry& geometry, const float* weights);
   static double kept_share(const Geometry& geometry, const WeightView& weights);
   /// The steps that it would be left with, in INT8 with their tiles.
-  static KeptForBytes kept_steps(const Geometry& geometry, const std::int8_t* weights);
+  static KeptForTiles kept_steps(const Geometry& geometry, const std::int8_t* weights);
   static KeptSteps kept_steps(const Geometry& geometry, const float* weights);
   static KeptSteps kept_steps(const Geometry& geometry, const WeightView& weights);
   double kept_share() const { return kept_.share(); }

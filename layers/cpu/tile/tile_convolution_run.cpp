@@ -29,10 +29,8 @@ TileConvolution::Stage TileConvolution::stage(const RunContext& context, int wor
 void TileConvolution::widen_residual(const Operands& operands, const ImageBand& b, const Stage& stage,
                                      const TileRange& pixels) const {
   if (!arithmetic_.widens_residual) return;
-  const Half* from = reinterpret_cast<const Half*>(operands.residual) + schedule_.first_pixel(b) * channels_;
-  row_kernels().to_float(from + pixels.begin * channels_,
-                         reinterpret_cast<float*>(stage.residual) + pixels.begin * channels_,
-                         pixels.size() * channels_);
+  widen_row(arithmetic_.stored, operands.residual, (schedule_.first_pixel(b) + pixels.begin) * channels_,
+            reinterpret_cast<float*>(stage.residual) + pixels.begin * channels_, pixels.size() * channels_);
 }
 
 // What is left to do with pixels of the band once they are summed up.
@@ -56,7 +54,7 @@ void TileConvolution::finish(const Operands& operands, const ImageBand& b, const
 
 void TileConvolution::finish_rows(float* sums, std::byte* y, std::int64_t rows) const {
   if (!epilogue_.empty()) epilogue_.apply(sums, 0, {channels_, rows, channels_});
-  if (arithmetic_.rounds_results) row_kernels().to_half(sums, reinterpret_cast<Half*>(y), rows * channels_);
+  if (arithmetic_.rounds_results) narrow_row(sums, arithmetic_.stored, y, 0, rows * channels_);
 }
 
 // Outputs of these panels for the pixel that stands for the frame.
@@ -142,9 +140,11 @@ KernelWork TileConvolution::work() const {
   std::int64_t pixel_macs = 0;
   for (const TilePanel& panel : loop_.panels)
     pixel_macs += panel.steps() * loop_.kernels->panel_macs(panel.columns);
-  const Products products = loop_.kernels == f16_tiles()    ? Products::fp16
-                            : loop_.kernels == &f32_tiles() ? Products::fp32
-                                                            : Products::int8;
+  const DType multiplied = loop_.kernels == &f32_tiles() ? DType::f32 : arithmetic_.stored;
+  const Products products = multiplied == DType::f32    ? Products::fp32
+                            : multiplied == DType::f16  ? Products::fp16
+                            : multiplied == DType::bf16 ? Products::bf16
+                                                        : Products::int8;
   return {pixels * pixel_macs, products, loop_.kernels->isa};
 }
 
@@ -264,7 +264,7 @@ void TileConvolution::run_panel(const TileBand& t, const TileRange& tiles, bool 
                   static_cast<std::int64_t>(fetch.size()));
 }
 
-// Results of one row in f32 where they are stored as halves but not computed so.
+// Results of one row in f32 where they are stored in 16 bits but not computed so.
 std::size_t TileConvolution::piece_scratch_bytes() const {
   return arithmetic_.rounds_results ? static_cast<std::size_t>(width_ * piece_channels() * kFloat) : 0;
 }
@@ -294,7 +294,7 @@ void TileConvolution::compute_piece(const std::byte* x, const float* bias, std::
   for (std::int64_t row = 0; row < rows.size(); ++row, t.a += t.a_row) {
     loop_.run_tiles(t, {0, loop_.tiles(t)}, {block, block + 1}, weights, bias);
     epilogue_.apply(sums, panel.output, {channels, width_, channels});
-    row_kernels().to_half(sums, reinterpret_cast<Half*>(y) + row * columns * channels, width_ * channels);
+    narrow_row(sums, arithmetic_.stored, y, row * columns * channels, width_ * channels);
   }
 }
 

@@ -37,7 +37,10 @@ extern const TileKernels u8s8_tiles_avx512vnni, s16_tiles_avx512vnni;
 extern const PackedKernels packed_kernels_avx2, packed_kernels_avx512;
 #endif
 #if PIPIT_ISA_AMX
-extern const TileKernels u8s8_tiles_amx;
+extern const TileKernels u8s8_tiles_amx, bf16_tiles_amx;
+#endif
+#if PIPIT_ISA_BF16
+extern const TileKernels bf16_tiles_avx512bf16;
 #endif
 #if PIPIT_ISA_FP16
 extern const TileKernels f16_tiles_avx512fp16;

@@ -45,10 +45,20 @@ double amx_cost(double runs, std::int64_t run) {
   return kAtATime * runs * static_cast<double>(run) / amx_steps(run) + kFinish;
 }
 
+namespace {
+
+bool amx_is_faster(std::int64_t segments, std::int64_t run) {
+  return amx_cost(static_cast<double>(segments), run) <= static_cast<double>(segments * run);
+}
+
+}  // namespace
+
 const TileKernels& u8s8_tiles_for(std::int64_t segments, std::int64_t run, Isa isa) {
-  if (isa != Isa::amx) return u8s8_tiles(isa);
-  const bool faster = amx_cost(static_cast<double>(segments), run) <= static_cast<double>(segments * run);
-  return u8s8_tiles(faster ? isa : Isa::avx512vnni);
+  return u8s8_tiles(isa == Isa::amx && !amx_is_faster(segments, run) ? Isa::avx512vnni : isa);
+}
+
+const TileKernels& bf16_tiles_for(std::int64_t segments, std::int64_t run, Isa isa) {
+  return *bf16_tiles(isa == Isa::amx && !amx_is_faster(segments, run) ? Isa::avx512vnni : isa);
 }
 
 const TileKernels* s16_tiles(Isa isa) {
@@ -66,6 +76,25 @@ const TileKernels* f16_tiles(Isa isa) {
 #endif
   static_cast<void>(isa);
   return nullptr;
+}
+
+const TileKernels* bf16_tiles(Isa isa) {
+#if PIPIT_ISA_BF16
+  static const bool multiplies = cpu_has_avx512bf16();
+  if (isa < Isa::avx512vnni || !multiplies) return nullptr;
+#if PIPIT_ISA_AMX
+  static const bool in_tiles = cpu_has_amx_bf16();
+  if (isa == Isa::amx && in_tiles) return &bf16_tiles_amx;
+#endif
+  return &bf16_tiles_avx512bf16;
+#else
+  static_cast<void>(isa);
+  return nullptr;
+#endif
+}
+
+const TileKernels* stored_tiles(DType stored) {
+  return stored == DType::f16 ? f16_tiles() : stored == DType::bf16 ? bf16_tiles() : nullptr;
 }
 
 void run_tile_row(const TileKernels& kernels, const TileCall& call, std::int64_t pixels) {

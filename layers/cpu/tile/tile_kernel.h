@@ -7,15 +7,16 @@
 // output rows, or two pieces of one. All instruction sets sum up in the order of K, so a result does not depend
 // on how pixels are cut into tiles.
 //
-// fp32, int8 and fp16 are one loop: a step of K is 4 bytes of A, that is one float, four u8 that meet four s8
-// (without VNNI two of each, widened to 16 bits), or two halves that meet two. Products of halves are summed up in
-// halves, even and odd K apart, for a stretch of steps; then both are added, and their sum to an f32 total outside the
-// registers.
+// fp32, int8, fp16 and bf16 are one loop: a step of K is 4 bytes of A, that is one float, four u8 that meet four s8
+// (without VNNI two of each, widened to 16 bits), or two halves or bfloat16 that meet two. Products of halves are summed
+// up in halves, even and odd K apart, for a stretch of steps; then both are added, and their sum to an f32 total outside
+// the registers. Products of bfloat16 are summed up in f32.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/graph/dtype.h"
 #include "engine/platform/isa.h"
 
 namespace pipit::internal {
@@ -30,7 +31,7 @@ inline constexpr int kMaxTileVectors = 2;
 inline constexpr int kHalfStretch = 32;
 
 /// Element type of outputs and residuals.
-enum class TileType : std::uint8_t { f32, u8, s8, f16 };
+enum class TileType : std::uint8_t { f32, u8, s8, f16, bf16 };
 
 /// One call: 1 or 2 strips of pixels times one panel. Strides and offsets are in bytes.
 /// C may be neither A nor the residual: pixels of overlapping strips are computed twice.
@@ -54,7 +55,7 @@ struct TileCall {
   std::int32_t columns = 0;  ///< outputs to store: in ((vectors - 1) * lanes, vectors * lanes]
 
   // f32: c = clamp(sum + bias + residual, low, high). f16: c = clamp(sum * multiplier + bias + residual, low, high),
-  // where c is stored as output_type says, f16 or f32, and the residual is f16.
+  // where c is stored as output_type says, f16 or f32, and the residual is f16. bf16: the same without a multiplier.
   const float* bias = nullptr;        ///< [columns], or null: 0
   const std::byte* residual[2] = {};  ///< of c's first outputs, or null
   std::int64_t residual_stride = 0;
@@ -83,7 +84,7 @@ struct TileKernels {
   Isa isa;
   int lanes;    ///< outputs in a vector
   int strip;    ///< most pixels in a strip; two such strips and two vectors fill the registers
-  int step;     ///< elements of A in a step of K: 1 (f32), 2 (f16, s16, widened int8) or 4 (int8)
+  int step;     ///< elements of A in a step of K: 1 (f32), 2 (f16, bf16, s16, widened int8) or 4 (int8)
   int stretch;  ///< f16: steps that are summed up in halves
   bool picks;   ///< see TileCall::picks
   /// [strips - 1][pixels in a strip - 1][vectors - 1]
@@ -132,6 +133,12 @@ double amx_cost(double runs, std::int64_t run);
 const TileKernels* s16_tiles(Isa isa = chosen_isa());
 /// Null where the instruction set has no arithmetic on halves.
 const TileKernels* f16_tiles(Isa isa = chosen_isa());
+/// Null where this CPU has no products of bfloat16; for `isa`, which does not say so, or below.
+const TileKernels* bf16_tiles(Isa isa = chosen_isa());
+/// What u8s8_tiles_for() is to u8s8_tiles(); bf16_tiles() must not be null.
+const TileKernels& bf16_tiles_for(std::int64_t segments, std::int64_t run, Isa isa = chosen_isa());
+/// Tiles that multiply elements of this type, f16 or bf16, as they are stored; null where there are none.
+const TileKernels* stored_tiles(DType stored);
 
 /// How a row of pixels is cut into strips of equal size, of which the last may overlap its neighbour.
 struct TileStrips {

@@ -144,7 +144,7 @@ void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& 
   float pairs[2 * kMaxOutputs] = {};  // of one step
   std::int64_t written = 0;
   const auto write = [&] {
-    row_kernels().to_half(pairs, to + written * 2 * width, 2 * width);
+    narrow_row(pairs, to + written * 2 * width, 2 * width);
     std::fill(std::begin(pairs), std::end(pairs), 0.0F);
     ++written;
   };
@@ -156,6 +156,19 @@ void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& 
     }
   });
   if (steps.count() > 0) write();
+}
+
+void pack_bf16_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights,
+                     const PanelSteps& steps, std::byte* packed) {
+  const PanelShape shape(panels, p);
+  auto* to = reinterpret_cast<BFloat16*>(packed);
+  std::fill_n(to, steps.count() * 2 * shape.width, BFloat16{});
+  for_each_half(weights, steps, weights.data + p * panels.panel * weights.output_stride,
+                [&](std::int64_t step, std::int64_t j, const float* w) {
+                  BFloat16* row = to + step * 2 * shape.width + j;
+                  for (std::int64_t o = 0; o < shape.columns; ++o)
+                    row[2 * o] = to_bfloat16(w[o * weights.output_stride]);
+                });
 }
 
 }  // namespace pipit::internal

@@ -101,4 +101,8 @@ void pack_s16_panel(const TilePanels& panels, std::int64_t p, const WeightsOf<st
 void pack_f16_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights,
                     const PanelSteps& steps, int stretch, std::byte* to, float* multipliers);
 
+/// The same for bf16, as the weights are.
+void pack_bf16_panel(const TilePanels& panels, std::int64_t p, const WeightView& weights,
+                     const PanelSteps& steps, std::byte* to);
+
 }  // namespace pipit::internal

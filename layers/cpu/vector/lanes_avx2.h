@@ -19,17 +19,25 @@ struct Lanes {
   PIPIT_LANES static Vector load(const Half* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
+  PIPIT_LANES static Vector load(const Half* p, int count) { return _mm256_cvtph_ps(load_words(p, count)); }
+  PIPIT_LANES static Vector load(const BFloat16* p) {
+    return upper_halves(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  PIPIT_LANES static Vector load(const BFloat16* p, int count) { return upper_halves(load_words(p, count)); }
+  PIPIT_LANES static Vector upper_halves(__m128i words) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16));
+  }
   // All pairs, and the last element where it is one of no pair; else it is there already.
-  PIPIT_LANES static Vector load(const Half* p, int count) {
-    if (count <= 0) return zero();
+  template <typename T>
+  PIPIT_LANES static __m128i load_words(const T* p, int count) {
+    if (count <= 0) return _mm_setzero_si128();
     const __m128i pairs = _mm_cmpgt_epi32(_mm_set1_epi32(count / 2), _mm_setr_epi32(0, 1, 2, 3));
     const __m128i last = _mm_cmpeq_epi16(_mm_set1_epi16(static_cast<std::int16_t>(count - 1)),
                                          _mm_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7));
     std::int16_t bits;
     std::memcpy(&bits, p + count - 1, sizeof bits);
-    const __m128i halves = _mm_or_si128(_mm_maskload_epi32(reinterpret_cast<const int*>(p), pairs),
-                                        _mm_and_si128(last, _mm_set1_epi16(bits)));
-    return _mm256_cvtph_ps(halves);
+    return _mm_or_si128(_mm_maskload_epi32(reinterpret_cast<const int*>(p), pairs),
+                        _mm_and_si128(last, _mm_set1_epi16(bits)));
   }
   PIPIT_LANES static Vector load(const std::uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
@@ -70,16 +78,33 @@ struct Lanes {
   }
   PIPIT_LANES static void store(float* p, Vector v) { _mm256_storeu_ps(p, v); }
   PIPIT_LANES static void store(float* p, Vector v, int count) { _mm256_maskstore_ps(p, mask(count), v); }
-  PIPIT_LANES static void store(Half* p, Vector v) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  PIPIT_LANES static __m128i words_of(Vector v, const Half* /*type*/) {
+    return _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
   }
-  PIPIT_LANES static void store(Half* p, Vector v, int count) {
-    const __m128i halves = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
+  // As to_bfloat16().
+  PIPIT_LANES static __m128i words_of(Vector v, const BFloat16* /*type*/) {
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256i upper = _mm256_srli_epi32(bits, 16);
+    const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF))), 16);
+    const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    const __m256i words = _mm256_blendv_epi8(rounded, quiet, nan);
+    return _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  }
+  template <typename T>
+  PIPIT_LANES static void store(T* p, Vector v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), words_of(v, p));
+  }
+  template <typename T>
+  PIPIT_LANES static void store(T* p, Vector v, int count) {
+    const __m128i words = words_of(v, p);
     _mm_maskstore_epi32(reinterpret_cast<int*>(p),
-                        _mm_cmpgt_epi32(_mm_set1_epi32(count / 2), _mm_setr_epi32(0, 1, 2, 3)), halves);
+                        _mm_cmpgt_epi32(_mm_set1_epi32(count / 2), _mm_setr_epi32(0, 1, 2, 3)), words);
     if (count % 2 == 1) {
-      Half all[kCount];
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(all), halves);
+      T all[kCount];
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(all), words);
       p[count - 1] = all[count - 1];
     }
   }

@@ -3,11 +3,13 @@
 using FourFloats = float __attribute__((vector_size(16)));
 
 // Out of line: the conversions are long.
-__attribute__((noinline)) void widen(const Half* p, FourFloats& v) {
+template <typename T>
+__attribute__((noinline)) void widen(const T* p, FourFloats& v) {
   v = FourFloats{to_float(p[0]), to_float(p[1]), to_float(p[2]), to_float(p[3])};
 }
-__attribute__((noinline)) void narrow(const FourFloats& v, Half* p) {
-  for (int i = 0; i < 4; ++i) p[i] = to_half(v[i]);
+template <typename T>
+__attribute__((noinline)) void narrow(const FourFloats& v, T* p) {
+  for (int i = 0; i < 4; ++i) p[i] = to_stored<T>(v[i]);
 }
 
 struct Lanes {
@@ -27,6 +29,11 @@ struct Lanes {
     return v;
   }
   PIPIT_LANES static Vector load(const Half* p) {
+    Vector v;
+    widen(p, v);
+    return v;
+  }
+  PIPIT_LANES static Vector load(const BFloat16* p) {
     Vector v;
     widen(p, v);
     return v;
@@ -61,15 +68,19 @@ struct Lanes {
     return Vector{count > 0 ? p[0] : 0, count > 1 ? p[1] : 0, count > 2 ? p[2] : 0, count > 3 ? p[3] : 0};
   }
   PIPIT_LANES static void store(float* p, Vector v) { std::memcpy(p, &v, sizeof v); }
-  PIPIT_LANES static void store(Half* p, Vector v) { narrow(v, p); }
+  template <typename T>
+  PIPIT_LANES static void store(T* p, Vector v) {
+    narrow(v, p);
+  }
   PIPIT_LANES static void store(float* p, Vector v, int count) {
     if (count > 0) p[0] = v[0];
     if (count > 1) p[1] = v[1];
     if (count > 2) p[2] = v[2];
     if (count > 3) p[3] = v[3];
   }
-  PIPIT_LANES static void store(Half* p, Vector v, int count) {
-    Half all[kCount];
+  template <typename T>
+  PIPIT_LANES static void store(T* p, Vector v, int count) {
+    T all[kCount];
     store(all, v);
     for (int i = 0; i < count; ++i) p[i] = all[i];
   }

@@ -20,4 +20,14 @@ const RowKernels& row_kernels() {
 #endif
 }
 
+void widen_row(DType stored, const void* x, std::int64_t first, float* y, std::int64_t count) {
+  if (stored == DType::f16) return widen_row(static_cast<const Half*>(x) + first, y, count);
+  widen_row(static_cast<const BFloat16*>(x) + first, y, count);
+}
+
+void narrow_row(const float* x, DType stored, void* y, std::int64_t first, std::int64_t count) {
+  if (stored == DType::f16) return narrow_row(x, static_cast<Half*>(y) + first, count);
+  narrow_row(x, static_cast<BFloat16*>(y) + first, count);
+}
+
 }  // namespace pipit::internal

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
-#include "engine/graph/half.h"
+#include "engine/graph/dtype.h"
 #include "layers/cpu/vector/taps.h"
 
 namespace pipit::internal {
@@ -199,28 +200,69 @@ struct PoolKernels {
   Function sum_squares;
 };
 
+/// Kernels over activations that are stored as T: float, Half or BFloat16.
+template <typename T>
+struct StoredKernels {
+  DepthwiseKernels<T> depthwise;
+  WindowStorage<T> windows;
+  ActivationSpans<T> activations;
+  PoolKernels<T> pools;
+};
+
+/// Elements that follow each other, between f32 and T, which is Half or BFloat16.
+template <typename T>
+struct StoredConversion {
+  void (*widen)(const T* x, float* y, std::int64_t count);
+  void (*narrow)(const float* x, T* y, std::int64_t count);  ///< to_stored<T>()
+};
+
 /// The kernels of one instruction set.
 struct RowKernels {
   int lanes;  ///< floats in a register
-  DepthwiseKernels<float> depthwise_f32;
-  DepthwiseKernels<Half> depthwise_f16;
+  StoredKernels<float> f32;
+  StoredKernels<Half> f16;
+  StoredKernels<BFloat16> bf16;
+  StoredConversion<Half> convert_f16;
+  StoredConversion<BFloat16> convert_bf16;
   DepthwiseKernels<std::uint8_t> depthwise_u8;
   WindowKernels windows;
-  WindowStorage<float> windows_f32;
-  WindowStorage<Half> windows_f16;
   WindowStorage<std::uint8_t> windows_u8;
   DotKernels dots;
-  ActivationSpans<float> activations_f32;
-  ActivationSpans<Half> activations_f16;
   /// y[i] = x[i] * factors[i] + shifts[i] for i in [0, span.count) of every row; rows lie alike in x and y; y may be x.
   void (*affine)(const float* x, const float* factors, const float* shifts, float* y, const SpanRows& span);
-  void (*to_float)(const Half* x, float* y, std::int64_t count);
-  void (*to_half)(const float* x, Half* y, std::int64_t count);
-  PoolKernels<float> pools_f32;
-  PoolKernels<Half> pools_f16;
 };
 
 /// The kernels of the instruction set that PIPIT_ISA names, or of the best that this CPU has.
 const RowKernels& row_kernels();
+
+template <typename T>
+const StoredKernels<T>& stored_kernels() {
+  if constexpr (std::is_same_v<T, float>) {
+    return row_kernels().f32;
+  } else if constexpr (std::is_same_v<T, Half>) {
+    return row_kernels().f16;
+  } else {
+    return row_kernels().bf16;
+  }
+}
+
+/// Elements that follow each other, as f32.
+inline void widen_row(const Half* x, float* y, std::int64_t count) {
+  row_kernels().convert_f16.widen(x, y, count);
+}
+inline void widen_row(const BFloat16* x, float* y, std::int64_t count) {
+  row_kernels().convert_bf16.widen(x, y, count);
+}
+/// Floats as they are stored, rounded to nearest, ties to even.
+inline void narrow_row(const float* x, Half* y, std::int64_t count) {
+  row_kernels().convert_f16.narrow(x, y, count);
+}
+inline void narrow_row(const float* x, BFloat16* y, std::int64_t count) {
+  row_kernels().convert_bf16.narrow(x, y, count);
+}
+
+/// The same for elements of a type that is known at run time, from element `first` on; stored: f16 or bf16.
+void widen_row(DType stored, const void* x, std::int64_t first, float* y, std::int64_t count);
+void narrow_row(const float* x, DType stored, void* y, std::int64_t first, std::int64_t count);
 
 }  // namespace pipit::internal

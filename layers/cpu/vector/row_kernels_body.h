@@ -6,21 +6,21 @@
 #include "layers/cpu/vector/pool_kernel.h"
 #include "layers/cpu/vector/window_kernel.h"
 
+template <typename T>
+constexpr StoredKernels<T> stored_kernels_of() {
+  return {depthwise_kernels<T>(), window_storage<T>(), activation_spans<T>(), pool_kernels<T>()};
+}
+
 constexpr RowKernels kernels_of_lanes() {
   return {Lanes::kCount,
-          depthwise_kernels<float>(),
-          depthwise_kernels<Half>(),
+          stored_kernels_of<float>(),
+          stored_kernels_of<Half>(),
+          stored_kernels_of<BFloat16>(),
+          {convert_span<Half, float>, convert_span<float, Half>},
+          {convert_span<BFloat16, float>, convert_span<float, BFloat16>},
           depthwise_kernels<std::uint8_t>(),
           window_kernels(),
-          window_storage<float>(),
-          window_storage<Half>(),
           window_storage<std::uint8_t>(),
           dot_kernels(),
-          activation_spans<float>(),
-          activation_spans<Half>(),
-          affine_span,
-          convert_span<Half, float>,
-          convert_span<float, Half>,
-          pool_kernels<float>(),
-          pool_kernels<Half>()};
+          affine_span};
 }

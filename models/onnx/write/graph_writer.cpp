@@ -28,6 +28,7 @@ std::int32_t data_type(DType type) {
     case DType::f64:
       return 11;
     case DType::f16:
+    case DType::bf16:
       break;
   }
   fail_unsupported("tensors of {}", dtype_name(type));

@@ -90,7 +90,8 @@ TEST(Ceilings, SpreadIsThatOfTheLeastSteady) {
 }
 
 TEST(Products, HaveNames) {
-  for (const Products products : {Products::fp32, Products::fp16, Products::int8, Products::int16})
+  for (const Products products :
+       {Products::fp32, Products::fp16, Products::bf16, Products::int8, Products::int16})
     EXPECT_EQ(find_products(products_name(products)), products);
   EXPECT_THROW((void)find_products("fp64"), Error);
 }

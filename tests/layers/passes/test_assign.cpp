@@ -221,10 +221,12 @@ const TensorDesc& output_of(const Graph& graph, std::string_view type) {
 }
 
 TEST(AssignPrecision, ConvertsAtTheBorders) {
-  const Rewritten after = assign_precision(small_classifier(false), Precision::fp16, DeviceKind::cpu);
-  EXPECT_EQ(count_type(after.graph, "Cast"), 2);
-  EXPECT_EQ(output_of(after.graph, "Gemm").dtype, DType::f16);
-  EXPECT_EQ(after.graph.value(after.graph.outputs()[0]).desc.dtype, DType::f32);
+  for (const Precision precision : {Precision::fp16, Precision::bf16}) {
+    const Rewritten after = assign_precision(small_classifier(false), precision, DeviceKind::cpu);
+    EXPECT_EQ(count_type(after.graph, "Cast"), 2);
+    EXPECT_EQ(output_of(after.graph, "Gemm").dtype, stored_type(precision));
+    EXPECT_EQ(after.graph.value(after.graph.outputs()[0]).desc.dtype, DType::f32);
+  }
 }
 
 TEST(AssignPrecision, AGpusFirstConvolutionAndLastGemmConvertThemselves) {

@@ -59,7 +59,7 @@ TEST(KeptSteps, FewBytesAreNotForAmx) {
     for (std::size_t i = 0; i < marks.size(); i += static_cast<std::size_t>(block)) {
       if (random.real(0, 1) < share) std::fill_n(marks.begin() + static_cast<std::ptrdiff_t>(i), block, 1);
     }
-    return kept_for_bytes(amx, panels, 1, 64, marks);
+    return kept_for_tiles(amx, u8s8_tiles(Isa::avx512vnni), panels, 1, 64, marks);
   };
   EXPECT_EQ(of(1, 1).kernels.isa, Isa::amx);
   EXPECT_EQ(of(1, 1).steps.run(), 64);

@@ -1,0 +1,55 @@
+// AVX512-BF16: 14 pixels by 32 outputs of two products each, summed up in f32: 28 sums in 32 registers.
+#include "layers/cpu/tile/tile_isa.h"
+
+#if PIPIT_ISA_BF16
+#if defined(__clang__)
+#pragma clang attribute push( \
+    __attribute__((target("avx512bf16,avx512f,avx512dq,avx512vl,avx512bw,avx2,fma"))), apply_to = function)
+#else
+// GCC's AVX-512 intrinsics start from values that they declare undefined (fixed in GCC 13).
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC push_options
+#pragma GCC target("avx512bf16,avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")
+#endif
+
+#define PIPIT_TILE_OPAQUE(x) __asm__ volatile("" : "+v"(x))
+
+namespace pipit::internal::bf16 {
+
+namespace {
+
+#include "layers/cpu/tile/tile_kernel_body.h"
+// After it:
+#include "layers/cpu/tile/tile_bf16_avx512.h"
+
+struct BF16 : BF16Sums {
+  static constexpr int kStrip = 7;
+
+  PIPIT_TILE_INLINE Vector zero() { return Vector{}; }
+  PIPIT_TILE_INLINE Vector broadcast(const std::byte* a) {
+    int value;
+    std::memcpy(&value, a, sizeof value);
+    return reinterpret_cast<Vector>(_mm512_set1_epi32(value));
+  }
+  PIPIT_TILE_INLINE Vector load(const std::byte* b) { return reinterpret_cast<Vector>(_mm512_load_si512(b)); }
+  PIPIT_TILE_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) {
+    return reinterpret_cast<Vector>(_mm512_dpbf16_ps(
+        reinterpret_cast<__m512>(sum), reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b)));
+  }
+};
+
+constexpr TileKernels kTiles = PIPIT_TILE_KERNELS(BF16, Isa::avx512vnni);
+
+}  // namespace
+
+}  // namespace pipit::internal::bf16
+
+const pipit::internal::TileKernels pipit::internal::bf16_tiles_avx512bf16 = pipit::internal::bf16::kTiles;
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
