@@ -72,9 +72,10 @@ bool written_wide(const Rewriter& rewriter, ValueId id) {
          absent_or_constant(graph, node, 2) && graph.value(id).desc.elements() > 0;
 }
 
-// Which f32 values are stored in 16 bits: in fp16 and bf16 all of them. In INT8 on a GPU those of regions with a matrix product in
-// floating point, where a region is what floating-point layers connect: everything else there (a shortcut between two
-// INT8 layers, the logits) gains little and stays exact. A node that is to be f32 keeps its whole region so.
+// Which f32 values are stored in 16 bits: in fp16 and bf16 all of them. In INT8 on a GPU those of regions with a matrix
+// product in floating point, where a region is what floating-point layers connect: everything else there (a shortcut
+// between two INT8 layers, the logits) gains little and stays exact. A node that is to be f32 keeps its whole region
+// so.
 class HalfValues {
  public:
   HalfValues(const Graph& graph, Precision precision, DeviceKind device,

@@ -25,9 +25,9 @@ namespace pipit::internal {
 /// 128; that of a row_major one has pixels of channels. A run whose bytes are no multiple of four reads on into
 /// what follows it, where weights are zero; the copy's last one by up to kSlack bytes beyond the copy.
 ///
-/// Tiles that read f16 or bf16 take two of them in a step. The copy of a row_major input has pixels of channels then as well,
-/// and an odd number of channels is filled up with a zero: what follows a run might be an infinity, and zero times that
-/// is no zero. Only a single group may have an odd number.
+/// Tiles that read f16 or bf16 take two of them in a step. The copy of a row_major input has pixels of channels then as
+/// well, and an odd number of channels is filled up with a zero: what follows a run might be an infinity, and zero
+/// times that is no zero. Only a single group may have an odd number.
 class ConvInput {
  public:
   /// `output`: the convolution's output. `pixels`: how many pixels of a row a tile reads at once; where that many lie

@@ -35,7 +35,8 @@ struct PixelScales {
 /// y = clamp(conv(x, w) + bias + residual), then what the epilogue says; computed in f32. x, y and residual are stored
 /// as f32, or all as f16 or bf16: then weights are kept so too, and results are rounded when they are complete. Where
 /// there are tiles of such elements (stored_tiles()) they multiply x and weights as they are; those of halves add up
-/// short stretches in halves. Elsewhere weights are widened for a run (panel by panel where they do not stay in the cache), and x as it is copied.
+/// short stretches in halves. Elsewhere weights are widened for a run (panel by panel where they do not stay in the
+/// cache), and x as it is copied.
 /// Or a QConv in INT8, with the bits of its specification, and an epilogue only where its results are f32. No patch
 /// matrix: x is read where it lies, or from a copy with borders that stays in the second-level cache. The same bits for
 /// any number of threads. Steps of K whose weights are zero for a whole panel of outputs are left out (KeptSteps).

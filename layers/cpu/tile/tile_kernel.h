@@ -8,9 +8,9 @@
 // on how pixels are cut into tiles.
 //
 // fp32, int8, fp16 and bf16 are one loop: a step of K is 4 bytes of A, that is one float, four u8 that meet four s8
-// (without VNNI two of each, widened to 16 bits), or two halves or bfloat16 that meet two. Products of halves are summed
-// up in halves, even and odd K apart, for a stretch of steps; then both are added, and their sum to an f32 total outside
-// the registers. Products of bfloat16 are summed up in f32.
+// (without VNNI two of each, widened to 16 bits), or two halves or bfloat16 that meet two. Products of halves are
+// summed up in halves, even and odd K apart, for a stretch of steps; then both are added, and their sum to an f32 total
+// outside the registers. Products of bfloat16 are summed up in f32.
 #pragma once
 
 #include <cstddef>
