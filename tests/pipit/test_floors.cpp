@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "compile/compile.h"
+#include "layers/cpu/tile/tile_kernel.h"
 #include "layers/ops/binary.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/pool.h"
@@ -166,6 +167,19 @@ TEST_F(Networks, HalvesAreMultipliedAsTheKernelSays) {
   ASSERT_EQ(work.products.size(), 1U);
   const bool halves = isa_available(Isa::avx512fp16) && chosen_isa() >= Isa::avx512fp16;
   EXPECT_EQ(work.products[0].products, halves ? Products::fp16 : Products::fp32);
+  EXPECT_EQ(work.weights, 32 * 32 * 2);
+}
+
+TEST_F(Networks, Bfloat16IsMultipliedAsTheKernelSays) {
+  const ConvCase c{.channels = 32, .outputs = 32, .height = 12, .width = 12};
+  graph.mark_output(conv(input(c), c), "y");
+  CompileOptions options;
+  options.planning.precision = Precision::bf16;
+  const auto made = plan(options);
+  const StepWork work = work_of(*made, "tile");
+  ASSERT_EQ(work.products.size(), 1U);
+  const bool multiplied = bf16_tiles() != nullptr;
+  EXPECT_EQ(work.products[0].products, multiplied ? Products::bf16 : Products::fp32);
   EXPECT_EQ(work.weights, 32 * 32 * 2);
 }
 

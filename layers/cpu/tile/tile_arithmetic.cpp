@@ -60,6 +60,7 @@ TileArithmetic float_arithmetic(DType stored, const Clamp& activation, bool resi
 TileArithmetic half_arithmetic(const Clamp& activation, std::int64_t channels, bool more) {
   TileArithmetic result;
   result.kernels = f16_tiles();
+  result.products = Products::fp16;
   result.stored = DType::f16;
   result.shared.low = activation.low;
   result.shared.high = activation.high;
@@ -75,6 +76,7 @@ TileArithmetic half_arithmetic(const Clamp& activation, std::int64_t channels, b
 TileArithmetic bfloat16_arithmetic(const TileKernels& kernels, const Clamp& activation, bool more) {
   TileArithmetic result;
   result.kernels = &kernels;
+  result.products = Products::bf16;
   result.stored = DType::bf16;
   result.shared.low = activation.low;
   result.shared.high = activation.high;
@@ -91,6 +93,7 @@ TileArithmetic byte_arithmetic(const TileKernels& kernels, ByteArithmetic bytes,
   const Quantization& residual = bytes.residual;
   TileArithmetic result;
   result.kernels = &kernels;
+  result.products = Products::int8;
   result.sum_bias = start_sums(bytes, weights, channels, depth);
   result.multipliers = std::move(bytes.multipliers);
   TileCall& shared = result.shared;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/graph/tensor.h"
+#include "engine/platform/products.h"
 #include "layers/cpu/tile/byte_weights.h"
 #include "layers/cpu/tile/tile_kernel.h"
 #include "layers/ops/clamp.h"
@@ -22,6 +23,7 @@ struct ByteArithmetic {
 /// Made by one of the functions below.
 struct TileArithmetic {
   const TileKernels* kernels = nullptr;
+  Products products = Products::fp32;
   TileCall shared;  ///< the bounds and the types; for int8 and f16 its vectors are those below, of output 0
   DType stored = DType::f32;        ///< outputs in y, and residuals
   std::int64_t stored_bytes = 4;    ///< of an output in y

@@ -140,12 +140,7 @@ KernelWork TileConvolution::work() const {
   std::int64_t pixel_macs = 0;
   for (const TilePanel& panel : loop_.panels)
     pixel_macs += panel.steps() * loop_.kernels->panel_macs(panel.columns);
-  const DType multiplied = loop_.kernels == &f32_tiles() ? DType::f32 : arithmetic_.stored;
-  const Products products = multiplied == DType::f32    ? Products::fp32
-                            : multiplied == DType::f16  ? Products::fp16
-                            : multiplied == DType::bf16 ? Products::bf16
-                                                        : Products::int8;
-  return {pixels * pixel_macs, products, loop_.kernels->isa};
+  return {pixels * pixel_macs, arithmetic_.products, loop_.kernels->isa};
 }
 
 // And the other operands.
