@@ -163,7 +163,9 @@ TEST(Planning, PacksOperandsOfRunTime) {
       const bool takes = candidate.name == "direct" && type == DType::f16;
       EXPECT_EQ(!candidate.refuse(spec), takes);
       // 2 groups, 9 taps, 3 channels, 5 outputs rounded up to 8; 10 biases.
-      if (takes) EXPECT_EQ(candidate.create(spec)->scratch_bytes(), (2 * 9 * 3 * 8 + 10) * sizeof(float));
+      if (takes) {
+        EXPECT_EQ(candidate.create(spec)->scratch_bytes(), (2 * 9 * 3 * 8 + 10) * sizeof(float));
+      }
     }
   }
 }

@@ -49,12 +49,16 @@ TYPED_TEST(StoredFloat, RoundsToTheNearest) {
     }
     const TypeParam above{static_cast<std::uint16_t>(stored.bits + 1)};
     const double error = std::abs(double{got} - value);
-    if (!std::isinf(to_float(above))) EXPECT_LE(error, std::abs(double{to_float(above)} - value)) << value;
+    if (!std::isinf(to_float(above))) {
+      EXPECT_LE(error, std::abs(double{to_float(above)} - value)) << value;
+    }
     if (stored.bits == 0) continue;
     const TypeParam below{static_cast<std::uint16_t>(stored.bits - 1)};
     const double other = std::abs(double{to_float(below)} - value);
     EXPECT_LE(error, other) << value;
-    if (error == other) EXPECT_EQ(stored.bits % 2, 0) << value;
+    if (error == other) {
+      EXPECT_EQ(stored.bits % 2, 0) << value;
+    }
   }
 }
 

@@ -72,7 +72,8 @@ inline Result result_of(const Tensor& tensor) {
       copy(bool{});
       break;
     case DType::f16:
-      fail("the reader makes no f16");
+    case DType::bf16:
+      fail("the reader makes no {}", dtype_name(tensor.desc().dtype));
   }
   return result;
 }
