@@ -132,16 +132,14 @@ KeptPanels kept_of(const TileConvolution::Geometry& geometry, const ConvInput& i
   const auto kept = [&](const TilePanels& cut) {
     return kept_steps(cut, geometry.groups, input.run(), steps_with_weights(cut, geometry.groups, *weights));
   };
-  const KeptPanels all{panels, kept(panels), kernels};
-  if (panels.lanes < kMinOutputs || panels.step != 1) return all;
-  TilePanels best_cut = panels;
-  KeptSteps best = all.steps;
-  double least = best.share();
+  KeptPanels best{panels, kept(panels), kernels};
+  if (panels.lanes < kMinOutputs || panels.step != 1) return best;
+  double least = best.steps.share();
   const auto consider = [&](const TilePanels& cut, std::optional<KeptSteps> steps, double cost) {
     if (!steps || cost * steps->macs_cost() * steps->share() >= least) return;
     least = cost * steps->macs_cost() * steps->share();
-    best_cut = cut;
-    best = std::move(*steps);
+    best.panels = cut;
+    best.steps = std::move(*steps);
   };
   const bool picks = kernels.picks && !widens(geometry) && many_zeros(panels, geometry.groups, *weights);
   if (panels.outputs > panels.lanes) {
@@ -150,7 +148,7 @@ KeptPanels kept_of(const TileConvolution::Geometry& geometry, const ConvInput& i
     if (picks) consider(narrow, picked_of(geometry, input, narrow, *weights), 1);
   }
   if (picks) consider(panels, picked_of(geometry, input, panels, *weights), 1);
-  return {best_cut, std::move(best), kernels};
+  return best;
 }
 
 KeptForTiles kept_of(const TileConvolution::Geometry& geometry, const ConvInput& input,
