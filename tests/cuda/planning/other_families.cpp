@@ -22,7 +22,7 @@ Refusal refuse_nothing(const NodeSpec&) {
 }
 
 void take(Registry& registry, std::initializer_list<const char*> layer_types,
-          const TimeOf& estimate = cuda::streaming(refuse_nothing), std::string name = "made_up") {
+          const TimeOf& estimate = cuda::streaming(refuse_nothing), const std::string& name = "made_up") {
   for (const char* type : layer_types) {
     Candidate candidate{name, refuse_nothing,
                         [](const NodeSpec&) { return std::make_unique<NothingRuns>(); }};
