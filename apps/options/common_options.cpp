@@ -93,12 +93,12 @@ void add_byte_images_to(CLI::App& command, bool& byte_images) {
 void CommonOptions::add_to(CLI::App& command) {
   add_shared_to(command);
   add_threads_to(command);
-  add_precision_to(command, precision_names(),
-                   "Arithmetic of the kernels; bf16 is fast on CPUs with AMX or AVX512-BF16 and runs on the "
-                   "CPU only; int8 "
-                   "uses the scales of --plan, int8-dynamic computes scales at run time; w8 and w4 store the "
-                   "weights of fully connected layers and 1x1 convolutions "
-                   "in 8 or 4 bits and compute in f32 [fp32]");
+  add_precision_to(
+      command, precision_names(),
+      "Arithmetic of the kernels; bf16 is fast on CPUs with AMX or AVX512-BF16 and runs on the "
+      "CPU only; int8 uses the scales of --plan, int8-dynamic computes scales at run time; w8 and "
+      "w4 store the weights of fully connected layers and 1x1 convolutions "
+      "in 8 or 4 bits and compute in f32 [fp32]");
 }
 
 void CommonOptions::add_shared_to(CLI::App& command) {

@@ -19,58 +19,39 @@
 
 namespace pipit::internal {
 
-/// CPUID leaf 7, subleaf 1, EAX bit 4: __builtin_cpu_supports does not know it in every compiler.
+/// What CPUID says; zeros for a leaf that the CPU does not have. __builtin_cpu_supports does not know in every compiler
+/// what is asked here.
+struct CpuId {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+
+  CpuId(unsigned leaf, unsigned subleaf) {
+    if (__get_cpuid_count(leaf, subleaf, &a, &b, &c, &d) == 0) a = b = c = d = 0;
+  }
+};
+
 inline bool cpu_has_avxvnni() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && ((a >> 4) & 1U) != 0;
+  return ((CpuId(7, 1).a >> 4) & 1U) != 0;
 }
-
-/// CPUID leaf 1, ECX bit 29, likewise.
 inline bool cpu_has_f16c() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && ((c >> 29) & 1U) != 0;
+  return ((CpuId(1, 0).c >> 29) & 1U) != 0;
 }
-
-/// CPUID leaf 7, EDX bit 23, likewise.
 inline bool cpu_has_avx512fp16() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && ((d >> 23) & 1U) != 0;
+  return ((CpuId(7, 0).d >> 23) & 1U) != 0;
 }
-
-/// CPUID leaf 7, subleaf 1, EAX bit 5, likewise: products of bfloat16 in AVX-512 registers.
+/// Products of bfloat16 in AVX-512 registers.
 inline bool cpu_has_avx512bf16() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && ((a >> 5) & 1U) != 0;
+  return ((CpuId(7, 1).a >> 5) & 1U) != 0;
 }
-
-/// CPUID leaf 7, EDX bit 22, likewise: products of bfloat16 in tile registers.
+/// Products of bfloat16 in tile registers.
 inline bool cpu_has_amx_bf16() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && ((d >> 22) & 1U) != 0;
+  return ((CpuId(7, 0).d >> 22) & 1U) != 0;
 }
-
-/// CPUID leaf 7, EDX bits 24 and 25: tile registers, and products of bytes in them.
+/// Tile registers, and products of bytes in them.
 inline bool cpu_has_amx() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && ((d >> 24) & 3U) == 3U;
+  return ((CpuId(7, 0).d >> 24) & 3U) == 3U;
 }
 
 /// XCR0 bits 17 and 18: the operating system saves tile registers. The CPU must have AVX.

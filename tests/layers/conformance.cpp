@@ -242,7 +242,8 @@ class Run {
       // Where stretches are summed up in halves: kHalfStretch additions and one of both sums, each off by that as well.
       if (output == 0 && !c.magnitude.empty())
         allowed += (sums_in_halves() ? kHalfStretch + 3 : 1) * half_unit() * c.magnitude.at(index);
-      allowed += half_unit() * (std::abs(reference) + allowed) + 0x1p-25;
+      const double subnormal = precision_ == Precision::fp16 ? 0x1p-25 : 0x1p-126;  // the latter become 0
+      allowed += half_unit() * (std::abs(reference) + allowed) + subnormal;
     }
     return allowed;
   }

@@ -69,7 +69,7 @@ TEST(DefaultRegistry, EndsEveryListWithTheReference) {
         "DepthToSpace", "Expand",  "Tile",   "Gather", "ToLayout",  "Cast",      "ChannelShuffle"}) {
     const auto& candidates = default_registry().candidates(type, DeviceKind::cpu);
     ASSERT_FALSE(candidates.empty()) << type;
-    // After the reference only the adapters to 16-bit storage, which refuse what is not fp16.
+    // After the reference only the adapters to 16-bit storage, which refuse every other precision.
     const auto last = std::find_if(candidates.rbegin(), candidates.rend(),
                                    [](const Candidate& c) { return !c.name.ends_with(", 16-bit storage"); });
     ASSERT_NE(last, candidates.rend()) << type;

@@ -157,30 +157,25 @@ TEST_F(Networks, IntegersAreCountedAsSuch) {
   EXPECT_GE(work.weights, 9 * 32 * 32);
 }
 
-TEST_F(Networks, HalvesAreMultipliedAsTheKernelSays) {
+TEST_F(Networks, StoredFloatsAreMultipliedAsTheKernelSays) {
   const ConvCase c{.channels = 32, .outputs = 32, .height = 12, .width = 12};
   graph.mark_output(conv(input(c), c), "y");
-  CompileOptions options;
-  options.planning.precision = Precision::fp16;
-  const auto made = plan(options);
-  const StepWork work = work_of(*made, "tile");
-  ASSERT_EQ(work.products.size(), 1U);
-  const bool halves = isa_available(Isa::avx512fp16) && chosen_isa() >= Isa::avx512fp16;
-  EXPECT_EQ(work.products[0].products, halves ? Products::fp16 : Products::fp32);
-  EXPECT_EQ(work.weights, 32 * 32 * 2);
-}
-
-TEST_F(Networks, Bfloat16IsMultipliedAsTheKernelSays) {
-  const ConvCase c{.channels = 32, .outputs = 32, .height = 12, .width = 12};
-  graph.mark_output(conv(input(c), c), "y");
-  CompileOptions options;
-  options.planning.precision = Precision::bf16;
-  const auto made = plan(options);
-  const StepWork work = work_of(*made, "tile");
-  ASSERT_EQ(work.products.size(), 1U);
-  const bool multiplied = bf16_tiles() != nullptr;
-  EXPECT_EQ(work.products[0].products, multiplied ? Products::bf16 : Products::fp32);
-  EXPECT_EQ(work.weights, 32 * 32 * 2);
+  const struct {
+    Precision precision;
+    const TileKernels* tiles;
+    Products products;
+  } cases[] = {{Precision::fp16, f16_tiles(), Products::fp16},
+               {Precision::bf16, bf16_tiles(), Products::bf16}};
+  for (const auto& [precision, tiles, products] : cases) {
+    SCOPED_TRACE(precision_name(precision));
+    CompileOptions options;
+    options.planning.precision = precision;
+    const auto made = plan(options);
+    const StepWork work = work_of(*made, "tile");
+    ASSERT_EQ(work.products.size(), 1U);
+    EXPECT_EQ(work.products[0].products, tiles != nullptr ? products : Products::fp32);
+    EXPECT_EQ(work.weights, 32 * 32 * 2);
+  }
 }
 
 // The second of two convolutions, and what a Concat whose inputs are in place has left to do.

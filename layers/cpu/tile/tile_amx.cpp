@@ -26,16 +26,6 @@ namespace {
 
 #include "layers/cpu/tile/tile_amx_registers.h"
 
-struct Bytes {
-  template <int Sums>
-  PIPIT_TILE_INLINE void multiply() {
-    if constexpr (Sums == 0) _tile_dpbusd(0, 4, 6);
-    if constexpr (Sums == 1) _tile_dpbusd(1, 4, 7);
-    if constexpr (Sums == 2) _tile_dpbusd(2, 5, 6);
-    if constexpr (Sums == 3) _tile_dpbusd(3, 5, 7);
-  }
-};
-
 // Bias, epilogue and stores of `pixels` pixels of strip 0, as many at a time as four vectors hold. The bias comes last:
 // loading the registers with it, rows at a distance of zero, took as long as all of this.
 template <int Vectors, typename Finish>
@@ -83,41 +73,26 @@ PIPIT_TILE_INLINE void finish_any(const Int8::Vector* sums, const TileCall& call
   }
 }
 
-template <int Strips, int Vectors>
-__attribute__((noinline)) void run(const TileCall& call, int pixels) {
-  if (shapes.pixels != pixels || shapes.run != call.run) shape_registers(pixels, call.run);
-  prefetch_residual<Strips>(call, pixels);
-  Int8::Vector sums[Strips * kStrip * Vectors];
-  multiply<Bytes, Strips, Vectors>(call, pixels, shapes.steps, sums);
-  TileCall strip = call;
-  for (int g = 0; g < Strips; ++g) {
-    strip.c[0] = call.c[g];
-    strip.residual[0] = call.residual[g];
-    strip.pixel_scale[0] = call.pixel_scale[g];
-    finish_any<Vectors>(sums + g * pixels * Vectors, strip, pixels);
+struct Bytes {
+  static constexpr int kStep = 4;
+  template <int Sums>
+  PIPIT_TILE_INLINE void multiply() {
+    if constexpr (Sums == 0) _tile_dpbusd(0, 4, 6);
+    if constexpr (Sums == 1) _tile_dpbusd(1, 4, 7);
+    if constexpr (Sums == 2) _tile_dpbusd(2, 5, 6);
+    if constexpr (Sums == 3) _tile_dpbusd(3, 5, 7);
   }
-}
+  template <int Vectors>
+  PIPIT_TILE_INLINE void finish(const Int8::Vector* sums, const TileCall& call, int pixels, int strip) {
+    TileCall one = call;
+    one.c[0] = call.c[strip];
+    one.residual[0] = call.residual[strip];
+    one.pixel_scale[0] = call.pixel_scale[strip];
+    finish_any<Vectors>(sums, one, pixels);
+  }
+};
 
-// One function for all numbers of pixels, which are rows of registers.
-template <int Strips, int Pixels, int Vectors>
-void tile_of(const TileCall& call) {
-  run<Strips, Vectors>(call, Pixels);
-}
-
-template <int... Pixels>
-constexpr TileKernels kernels(std::integer_sequence<int, Pixels...> /*pixels*/) {
-  return {Isa::amx,
-          16,
-          kStrip,
-          4,
-          0,
-          false,
-          {{{tile_of<1, Pixels + 1, 1>, tile_of<1, Pixels + 1, 2>}...},
-           {{tile_of<2, Pixels + 1, 1>, tile_of<2, Pixels + 1, 2>}...}},
-          spin_registers<Bytes>,
-          release};
-}
-constexpr TileKernels kTiles = kernels(std::make_integer_sequence<int, kStrip>());
+constexpr TileKernels kTiles = kernels_of<Bytes>(std::make_integer_sequence<int, kStrip>());
 
 }  // namespace
 

@@ -1,8 +1,11 @@
 // Tile registers, included by tile_amx.cpp and tile_amx_bf16.cpp in a namespace of their own and under their target
 // pragma: 32 pixels by 32 outputs, four registers of 16 x 16 sums. A panel is what AMX wants of weights: rows of one
-// step, 4 bytes for each output. The products are those of a class with
-//   multiply<Sums>()   register number Sums, of 0 to 3, plus the products of its pixels and its weights
-// whose registers must be written out: the compiler's functions take no other numbers.
+// step, 4 bytes for each output. What is multiplied says a class with
+//   kStep              elements of A in a step
+//   multiply<Sums>()   adds to register number Sums, of 0 to 3, the products of its pixels and its weights; the numbers
+//                      of registers must be written out, the compiler's functions take no others
+//   finish<Vectors>(sums, call, pixels, strip)
+//                      bias, epilogue and stores of a strip
 
 using SumVector = int __attribute__((vector_size(64)));  // of 16 outputs
 
@@ -57,7 +60,7 @@ PIPIT_TILE_INLINE const std::byte* prefetch_lines(const std::byte* at, std::int6
 }
 
 // The sums of a tile to sums[strip][pixel][vector].
-template <typename Products, int Strips, int Vectors>
+template <typename T, int Strips, int Vectors>
 PIPIT_TILE_INLINE void multiply(const TileCall& call, int pixels, int steps, SumVector* sums) {
   constexpr std::int64_t kPanelRow = Vectors * kRowBytes;
   _tile_zero(0);
@@ -74,15 +77,15 @@ PIPIT_TILE_INLINE void multiply(const TileCall& call, int pixels, int steps, Sum
     for (std::int32_t left = call.run; left > 0; left -= steps) {
       _tile_loadd(6, weights, kPanelRow);
       _tile_loadd(4, a0, a_stride);
-      Products::template multiply<0>();
+      T::template multiply<0>();
       if constexpr (Vectors > 1) {
         _tile_loadd(7, weights + kRowBytes, kPanelRow);
-        Products::template multiply<1>();
+        T::template multiply<1>();
       }
       if constexpr (Strips > 1) {
         _tile_loadd(5, a1, a_stride);
-        Products::template multiply<2>();
-        if constexpr (Vectors > 1) Products::template multiply<3>();
+        T::template multiply<2>();
+        if constexpr (Vectors > 1) T::template multiply<3>();
         a1 += 4 * steps;
       }
       a0 += 4 * steps;
@@ -99,24 +102,49 @@ PIPIT_TILE_INLINE void multiply(const TileCall& call, int pixels, int steps, Sum
   }
 }
 
-template <typename Products>
+template <typename T>
 void spin_registers(std::int64_t steps) {
   shape_registers(kStrip, 16);
   for (; steps > 0; steps -= 16) {
-    Products::template multiply<0>();
-    Products::template multiply<1>();
-    Products::template multiply<2>();
-    Products::template multiply<3>();
+    T::template multiply<0>();
+    T::template multiply<1>();
+    T::template multiply<2>();
+    T::template multiply<3>();
   }
   release();
 }
 
-// What the residual's lines are asked for before the sums: it is usually in no cache near by.
-template <int Strips>
-PIPIT_TILE_INLINE void prefetch_residual(const TileCall& call, int pixels) {
+template <typename T, int Strips, int Vectors>
+__attribute__((noinline)) void run(const TileCall& call, int pixels) {
+  if (shapes.pixels != pixels || shapes.run != call.run) shape_registers(pixels, call.run);
+  // The residual is usually in no cache nearby: prefetch it before the sums.
   for (int g = 0; g < Strips; ++g) {
     if (call.residual[g] == nullptr) continue;
 #pragma GCC unroll 1
     for (int i = 0; i < pixels; ++i) __builtin_prefetch(call.residual[g] + i * call.residual_stride, 0, 3);
   }
+  SumVector sums[Strips * kStrip * Vectors];
+  multiply<T, Strips, Vectors>(call, pixels, shapes.steps, sums);
+  const TileCall own = call;  // no store can change it
+  for (int g = 0; g < Strips; ++g) T::template finish<Vectors>(sums + g * pixels * Vectors, own, pixels, g);
+}
+
+// One function for all numbers of pixels, which are rows of registers.
+template <typename T, int Strips, int Pixels, int Vectors>
+void tile_of(const TileCall& call) {
+  run<T, Strips, Vectors>(call, Pixels);
+}
+
+template <typename T, int... Pixels>
+constexpr TileKernels kernels_of(std::integer_sequence<int, Pixels...> /*pixels*/) {
+  return {Isa::amx,
+          16,
+          kStrip,
+          T::kStep,
+          0,
+          false,
+          {{{tile_of<T, 1, Pixels + 1, 1>, tile_of<T, 1, Pixels + 1, 2>}...},
+           {{tile_of<T, 2, Pixels + 1, 1>, tile_of<T, 2, Pixels + 1, 2>}...}},
+          spin_registers<T>,
+          release};
 }

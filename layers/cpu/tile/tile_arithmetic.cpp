@@ -57,33 +57,21 @@ TileArithmetic float_arithmetic(DType stored, const Clamp& activation, bool resi
   return result;
 }
 
-TileArithmetic half_arithmetic(const Clamp& activation, std::int64_t channels, bool more) {
-  TileArithmetic result;
-  result.kernels = f16_tiles();
-  result.products = Products::fp16;
-  result.stored = DType::f16;
-  result.shared.low = activation.low;
-  result.shared.high = activation.high;
-  result.shared.output_type = more ? TileType::f32 : TileType::f16;
-  result.rounds_results = more;
-  result.stored_bytes = result.residual_bytes = kHalf;
-  result.result_bytes = more ? kFloat : kHalf;
-  result.multipliers.resize(static_cast<std::size_t>(channels));
-  result.shared.multiplier = result.multipliers.data();
-  return result;
-}
-
-TileArithmetic bfloat16_arithmetic(const TileKernels& kernels, const Clamp& activation, bool more) {
+TileArithmetic stored_arithmetic(DType stored, const TileKernels& kernels, const Clamp& activation,
+                                 std::int64_t channels, bool more) {
+  const bool halves = stored == DType::f16;
   TileArithmetic result;
   result.kernels = &kernels;
-  result.products = Products::bf16;
-  result.stored = DType::bf16;
+  result.products = halves ? Products::fp16 : Products::bf16;
+  result.stored = stored;
   result.shared.low = activation.low;
   result.shared.high = activation.high;
-  result.shared.output_type = more ? TileType::f32 : TileType::bf16;
+  result.shared.output_type = more ? TileType::f32 : halves ? TileType::f16 : TileType::bf16;
   result.rounds_results = more;
   result.stored_bytes = result.residual_bytes = kHalf;
   result.result_bytes = more ? kFloat : kHalf;
+  if (halves) result.multipliers.resize(static_cast<std::size_t>(channels));
+  result.shared.multiplier = result.multipliers.data();
   return result;
 }
 

@@ -41,11 +41,10 @@ struct TileArithmetic {
 
 /// Sums in f32 of operands stored as f32, f16 or bf16.
 TileArithmetic float_arithmetic(DType stored, const Clamp& activation, bool residual);
-/// Products of halves (f16_tiles(), which must not be null). `more`: an epilogue follows, for which results stay f32.
-/// The multipliers, one for each of `channels` outputs, are for pack_f16() to fill in.
-TileArithmetic half_arithmetic(const Clamp& activation, std::int64_t channels, bool more);
-/// Products of bfloat16 on `kernels`, of bf16_tiles(). `more`: as above.
-TileArithmetic bfloat16_arithmetic(const TileKernels& kernels, const Clamp& activation, bool more);
+/// Products of `stored` elements, f16 or bf16, on kernels of f16_tiles() or bf16_tiles(). `more`: an epilogue follows,
+/// for which results stay f32. The multipliers of f16, one for each of `channels` outputs, are for pack_f16() to fill in.
+TileArithmetic stored_arithmetic(DType stored, const TileKernels& kernels, const Clamp& activation,
+                                 std::int64_t channels, bool more);
 /// Products of bytes, with the bits of QConv's specification. `weights` [channels][depth].
 TileArithmetic byte_arithmetic(const TileKernels& kernels, ByteArithmetic bytes, const Clamp& activation,
                                const ByteWeights& weights, std::int64_t channels, std::int64_t depth);

@@ -20,7 +20,6 @@ namespace pipit::internal::bf16 {
 namespace {
 
 #include "layers/cpu/tile/tile_kernel_body.h"
-// After it:
 #include "layers/cpu/tile/tile_bf16_avx512.h"
 
 struct BF16 : BF16Sums {

@@ -1,5 +1,7 @@
 // The epilogue of bfloat16 tiles, included by tile_avx512bf16.cpp and tile_amx_bf16.cpp in a namespace of their own and
-// under their target pragma, after tile_kernel_body.h.
+// under their target pragma.
+
+#include "layers/cpu/vector/bfloat16_avx512.h"
 
 // Sums of 16 outputs of a pixel. AVX512-BF16 and AMX take subnormal operands and results for 0.
 struct BF16Sums {
@@ -16,16 +18,6 @@ struct BF16Sums {
     if (call.bias == nullptr) return Vector{};
     return reinterpret_cast<Vector>(_mm512_maskz_loadu_ps(lanes_of(call, vector), call.bias + 16 * vector));
   }
-  // As to_bfloat16().
-  PIPIT_TILE_INLINE __m256i rounded(__m512 x) {
-    const __m512i bits = _mm512_castps_si512(x);
-    const __m512i upper = _mm512_srli_epi32(bits, 16);
-    const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
-    const __m512i even =
-        _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
-    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(even, nan, upper, _mm512_set1_epi32(0x40)));
-  }
   // sum: with the bias.
   template <bool Whole>
   PIPIT_TILE_INLINE void finish(Vector sum, const TileCall& call, int vector, const std::byte* residual,
@@ -34,7 +26,7 @@ struct BF16Sums {
     auto x = reinterpret_cast<__m512>(sum);
     if (residual != nullptr) {
       const __m256i words = _mm256_maskz_loadu_epi16(lanes, residual + 32 * vector);
-      x = _mm512_add_ps(x, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16)));
+      x = _mm512_add_ps(x, widened_bfloat16(words));
     }
     // In this order a NaN passes.
     x = _mm512_max_ps(_mm512_set1_ps(call.low), x);
@@ -42,7 +34,7 @@ struct BF16Sums {
     if (call.output_type == TileType::f32) {
       _mm512_mask_storeu_ps(c + 64 * vector, lanes, x);
     } else {
-      _mm256_mask_storeu_epi16(c + 32 * vector, lanes, rounded(x));
+      _mm256_mask_storeu_epi16(c + 32 * vector, lanes, rounded_bfloat16(x));
     }
   }
 };

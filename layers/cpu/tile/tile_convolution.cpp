@@ -63,8 +63,7 @@ TileArithmetic arithmetic_of(const TileConvolution::Geometry& geometry, const Ti
   if (!multiplies_as_stored(geometry))
     return float_arithmetic(geometry.input.dtype, geometry.activation, geometry.residual);
   const bool more = depth_to_space(geometry) == nullptr && !geometry.fusion.followers.empty();
-  if (geometry.input.dtype == DType::bf16) return bfloat16_arithmetic(kernels, geometry.activation, more);
-  return half_arithmetic(geometry.activation, geometry.output[1], more);
+  return stored_arithmetic(geometry.input.dtype, kernels, geometry.activation, geometry.output[1], more);
 }
 
 TilePanels panels_of(const TileConvolution::Geometry& geometry, const ConvInput& input,

@@ -1,5 +1,7 @@
 // Lanes for AVX-512, included in an unnamed namespace where the compiler's target is AVX-512 F, BW, DQ and VL.
 
+#include "layers/cpu/vector/bfloat16_avx512.h"
+
 /// One register of floats. Memory may hold floats, halves or bfloat16, at any alignment; `count` says how many elements
 /// exist (the others read as 0 and are not written).
 struct Lanes {
@@ -19,13 +21,10 @@ struct Lanes {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask(count), p));
   }
   PIPIT_LANES static Vector load(const BFloat16* p) {
-    return upper_halves(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    return widened_bfloat16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
   PIPIT_LANES static Vector load(const BFloat16* p, int count) {
-    return upper_halves(_mm256_maskz_loadu_epi16(mask(count), p));
-  }
-  PIPIT_LANES static Vector upper_halves(__m256i words) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
+    return widened_bfloat16(_mm256_maskz_loadu_epi16(mask(count), p));
   }
   PIPIT_LANES static Vector load(const std::uint8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
@@ -51,16 +50,7 @@ struct Lanes {
   PIPIT_LANES static __m256i words_of(Vector v, const Half* /*type*/) {
     return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
-  /// As to_bfloat16(). AVX512-BF16 has an instruction, which takes subnormal numbers for 0.
-  PIPIT_LANES static __m256i words_of(Vector v, const BFloat16* /*type*/) {
-    const __m512i bits = _mm512_castps_si512(v);
-    const __m512i upper = _mm512_srli_epi32(bits, 16);
-    const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
-    const __m512i rounded =
-        _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
-    const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-    return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(rounded, nan, upper, _mm512_set1_epi32(0x40)));
-  }
+  PIPIT_LANES static __m256i words_of(Vector v, const BFloat16* /*type*/) { return rounded_bfloat16(v); }
   template <typename T>
   PIPIT_LANES static void store(T* p, Vector v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), words_of(v, p));

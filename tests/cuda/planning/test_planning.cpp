@@ -8,6 +8,7 @@
 #include "engine/plan/candidate_order.h"
 #include "layers/gpu_kernels.h"
 #include "layers/ops/pool.h"
+#include "layers/ops/qelementwise.h"
 #include "tests/cuda/planning/made_up_gpu.h"
 #include "tests/cuda/planning/random_node.h"
 #include "tests/support/seed.h"
@@ -176,15 +177,20 @@ TEST(Planning, AveragesImagesInParallel) {
   PoolAttributes attributes;
   attributes.kind = PoolKind::average;
   attributes.global = true;
-  const Pool average(attributes);
-  for (const DType type : {DType::f16, DType::f32}) {
+  const Quantization q{0.1F, 3, DType::i8};
+  const Pool floats(attributes);
+  const QAveragePool bytes({attributes, q, q});
+  for (const DType type : {DType::f16, DType::f32, DType::i8}) {
+    const bool quantized = type == DType::i8;
+    const Layer& average = quantized ? static_cast<const Layer&>(bytes) : floats;
     for (const std::int64_t side : {7, 14, 56, 112, 448}) {
       for (const std::int64_t channels : {8, 32, 1024}) {
         const TensorDesc x{Shape{1, channels, side, side}, type, Layout::channels_last};
         const TensorDesc y{Shape{1, channels, 1, 1}, type, Layout::channels_last};
         const TensorDesc* const inputs[] = {&x};
         const std::shared_ptr<const Tensor> constants[] = {nullptr};
-        const NodeSpec spec{average, inputs, {&y, 1}, constants, Precision::fp16};
+        const NodeSpec spec{
+            average, inputs, {&y, 1}, constants, quantized ? Precision::fp32 : Precision::fp16};
         const auto order = candidate_order(registry(), DeviceKind::cuda, spec, {});
         EXPECT_EQ(order.at(0).candidate->name, "global_average") << x.shape.str() << ' ' << dtype_name(type);
       }

@@ -1,9 +1,12 @@
 // Pooling on the GPU: against the CPU reference, of integers against the scalar specification, bit for bit.
+#include <algorithm>
 #include <cmath>
 
+#include "engine/plan/candidate_order.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/qelementwise.h"
 #include "layers/ops/quantize.h"
+#include "layers/registry.h"
 #include "tests/cuda/quantized_cases.h"
 #include "tests/support/run_graph.h"
 
@@ -252,6 +255,30 @@ TEST(QPool, Maxima) {
         if (HasFailure()) return;
       }
     }
+  }
+}
+
+// Chosen without timing: "windows" would add up 12544 taps one after another.
+TEST(Pooling, ChoosesTheKernelOfGlobalAverages) {
+  PIPIT_NEEDS_GPU();
+  PoolAttributes attributes;
+  attributes.kind = PoolKind::average;
+  attributes.global = true;
+  const Pool halves(attributes);
+  const QAveragePool bytes({attributes, kI8, kI8});
+  for (const DType type : {DType::f16, DType::i8}) {
+    const bool quantized = type == DType::i8;
+    const Layer& average = quantized ? static_cast<const Layer&>(bytes) : halves;
+    const TensorDesc x{Shape{1, 32, 112, 112}, type, Layout::channels_last};
+    const TensorDesc y{Shape{1, 32, 1, 1}, type, Layout::channels_last};
+    const TensorDesc* const inputs[] = {&x};
+    const std::shared_ptr<const Tensor> constants[] = {nullptr};
+    const NodeSpec spec{average, inputs, {&y, 1}, constants, quantized ? Precision::fp32 : Precision::fp16};
+    const auto order = candidate_order(default_registry(), DeviceKind::cuda, spec);
+    const auto first = std::ranges::find_if(
+        order, [&](const OrderedCandidate& place) { return !place.candidate->refuse(spec); });
+    ASSERT_NE(first, order.end());
+    EXPECT_EQ(first->candidate->name, "global_average") << dtype_name(type);
   }
 }
 
