@@ -159,7 +159,6 @@ TEST_F(Networks, IntegersAreCountedAsSuch) {
 
 TEST_F(Networks, StoredFloatsAreMultipliedAsTheKernelSays) {
   const ConvCase c{.channels = 32, .outputs = 32, .height = 12, .width = 12};
-  graph.mark_output(conv(input(c), c), "y");
   const struct {
     Precision precision;
     const TileKernels* tiles;
@@ -168,6 +167,8 @@ TEST_F(Networks, StoredFloatsAreMultipliedAsTheKernelSays) {
                {Precision::bf16, bf16_tiles(), Products::bf16}};
   for (const auto& [precision, tiles, products] : cases) {
     SCOPED_TRACE(precision_name(precision));
+    graph = GraphBuilder();
+    graph.mark_output(conv(input(c), c), "y");
     CompileOptions options;
     options.planning.precision = precision;
     const auto made = plan(options);
