@@ -42,7 +42,8 @@ struct TileArithmetic {
 /// Sums in f32 of operands stored as f32, f16 or bf16.
 TileArithmetic float_arithmetic(DType stored, const Clamp& activation, bool residual);
 /// Products of `stored` elements, f16 or bf16, on kernels of f16_tiles() or bf16_tiles(). `more`: an epilogue follows,
-/// for which results stay f32. The multipliers of f16, one for each of `channels` outputs, are for pack_f16() to fill in.
+/// for which results stay f32. The multipliers of f16, one for each of `channels` outputs, are for pack_f16() to fill
+/// in.
 TileArithmetic stored_arithmetic(DType stored, const TileKernels& kernels, const Clamp& activation,
                                  std::int64_t channels, bool more);
 /// Products of bytes, with the bits of QConv's specification. `weights` [channels][depth].

@@ -19,8 +19,8 @@ namespace pipit::internal::bf16 {
 
 namespace {
 
-#include "layers/cpu/tile/tile_kernel_body.h"
 #include "layers/cpu/tile/tile_bf16_avx512.h"
+#include "layers/cpu/tile/tile_kernel_body.h"
 
 struct BF16 : BF16Sums {
   static constexpr int kStrip = 7;
