@@ -181,6 +181,8 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return exit_of(app, e);
+  } catch (const ArgumentError& e) {
+    return report(e.what(), kExitUsage);
   } catch (const UnsupportedError& e) {
     return report(e.what(), kExitUnsupported);
   } catch (const Error& e) {

@@ -52,11 +52,15 @@ int main(int argc, char** argv) try {
 
   // 3. Where the error comes from. A layer with a low ratio of signal to noise can be kept in fp32, for example with
   //    options.load.keep = {"NAME=fp32"}; `pipit tune` finds the best set of such layers.
-  std::vector<pipit::tools::LayerError> layers = pipit::tools::compare_int8(argv[1], images, argv[3]);
-  std::erase_if(layers, [](const auto& layer) { return !layer.int8; });
-  std::sort(layers.begin(), layers.end(), [](const auto& a, const auto& b) { return a.sqnr_db < b.sqnr_db; });
+  pipit::tools::DiffOptions diff;
+  diff.shares =
+      false;  // of the noise that each layer causes at the output, which takes two runs for each layer
+  std::vector<pipit::tools::LayerError> layers = pipit::tools::diff(argv[1], images, argv[3], diff).layers;
+  std::erase_if(layers, [](const auto& layer) { return layer.precision != pipit::Precision::int8; });
+  std::sort(layers.begin(), layers.end(),
+            [](const auto& a, const auto& b) { return a.error.sqnr_db < b.error.sqnr_db; });
   for (std::size_t i = 0; i < std::min<std::size_t>(5, layers.size()); ++i)
-    std::printf("%5.1f dB  %s\n", layers[i].sqnr_db, layers[i].name.c_str());
+    std::printf("%5.1f dB  %s\n", layers[i].error.sqnr_db, layers[i].name.c_str());
 } catch (const std::exception& e) {
   std::fprintf(stderr, "int8: %s\n", e.what());
   return 1;

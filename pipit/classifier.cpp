@@ -38,12 +38,10 @@ using detail::SharedClassifier;
 
 std::shared_ptr<const SharedClassifier> load(const std::string& name, const ClassifierOptions& options) {
   const ScopedFloatMode mode;
-  if (options.load.batch != 1)
+  if (options.load.batch.value_or(1) != 1)
     fail("{}: a classifier runs one image at a time; load it with batch 1 instead of {}", name,
-         options.load.batch);
-  OnnxOptions onnx = detail::onnx_options(options.load);
-  onnx.is_wanted_output = is_class_output;
-  Model model = load_model(name, onnx);
+         *options.load.batch);
+  Model model = detail::read_model(name, options.load, {.run_batch = {}, .classifies = true});
   const detail::Preparation preparation = detail::prepare_for(model, options.preprocess);
   if (!options.scores) need_metadata(model, kScoresKey);
   ClassOutput output(model.graph, model.name, options.scores.value_or(model.scores));

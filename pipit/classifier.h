@@ -36,11 +36,14 @@ struct PreprocessOptions {
   bool bgr = false;
   /// Photographs are left as they are stored, instead of turned upright as their EXIF data says.
   bool ignore_exif_orientation = false;
+
+  /// Whether all members are equal.
+  friend bool operator==(const PreprocessOptions&, const PreprocessOptions&) = default;
 };
 
 /// How a classifier is made.
 struct ClassifierOptions {
-  LoadOptions load;              ///< how the model is read and compiled; the batch is 1
+  LoadOptions load;              ///< how the model is read and compiled
   PreprocessOptions preprocess;  ///< how images are prepared
   /// File with one class name per line, or a JSON list. Empty: the names that the model stores, if any.
   std::filesystem::path labels;

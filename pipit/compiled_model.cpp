@@ -50,11 +50,11 @@ std::span<const ArrayView> ModelSession::run(std::span<const ArrayView> inputs) 
 }
 
 CompiledModel::CompiledModel(const std::string& model, const LoadOptions& options)
-    : state_(detail::compile_model(load_model(model, detail::onnx_options(options)), options)) {}
+    : state_(detail::compile_model(detail::read_model(model, options), options)) {}
 
 CompiledModel::CompiledModel(std::span<const std::byte> onnx, const std::string& name,
                              const LoadOptions& options)
-    : state_(detail::compile_model(parse_model(onnx, name, detail::onnx_options(options)), options)) {}
+    : state_(detail::compile_model(detail::read_model(onnx, name, options), options)) {}
 
 const std::string& CompiledModel::name() const {
   return state_->name;

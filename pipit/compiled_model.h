@@ -33,16 +33,21 @@ enum class Tuning : std::uint8_t {
 
 /// How a model is read and compiled. The defaults are those of the `pipit` command.
 struct LoadOptions {
-  /// Samples of a run, for models whose file leaves the first dimension open; at least 1.
-  std::int64_t batch = 1;
-  /// Extents of symbolic dimensions, by their names in the file; these go before `batch`.
+  /// Samples of a run, at least 1. Unset: what the file fixes, else 1. Throws Error where the file fixes another
+  /// number, and ArgumentError where `dimensions` or `shapes` say another one.
+  std::optional<std::int64_t> batch;
+  /// Extents of symbolic dimensions, by their names in the file.
   std::map<std::string, std::int64_t> dimensions;
-  /// Shapes of inputs that the file leaves open, by input; these go before both.
+  /// Shapes of inputs that the file leaves open, by input; these take precedence over `dimensions`.
   std::map<std::string, Shape> shapes;
 
   /// Values of inputs by name, one number for all elements or one for each: the input becomes a constant, which decides
   /// conditions and shapes that depend on it, and is none of CompiledModel::inputs().
   std::map<std::string, std::vector<double>> values;
+  /// The same from .npy files, by input.
+  std::map<std::string, std::filesystem::path> arrays;
+  /// The one output to keep, by name. Empty: all.
+  std::string output;
 
   /// Where the model runs. Throws when there is no such device or the build has no support for it.
   DeviceKind device = DeviceKind::cpu;

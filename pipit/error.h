@@ -29,4 +29,12 @@ class UnsupportedError : public Error {
   explicit UnsupportedError(const std::string& message) : Error(message) {}
 };
 
+/// What was asked for cannot be, whatever the files hold: a value out of range, options that contradict each other.
+/// Nothing was done.
+class ArgumentError : public Error {
+ public:
+  /// As Error().
+  explicit ArgumentError(const std::string& message) : Error(message) {}
+};
+
 }  // namespace pipit

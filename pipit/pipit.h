@@ -5,9 +5,10 @@
 /// Three levels:
 ///   - Classifier: images in, labels with probabilities out;
 ///   - CompiledModel and ModelSession: tensors in, tensors out, on a CPU or on GPUs;
-///   - tools: calibrating, quantizing, profiling, comparing.
+///   - tools: evaluating, calibrating, quantizing, profiling, comparing layers.
 ///
-/// Functions throw Error, or UnsupportedError for what pipit does not implement; std::bad_alloc where memory runs out.
+/// Functions throw Error: ArgumentError for options that cannot be, UnsupportedError for what pipit does not implement;
+/// std::bad_alloc where memory runs out.
 /// Link with the CMake target pipit::pipit, or as `pkg-config pipit` says. C++20.
 #pragma once
 
@@ -15,7 +16,9 @@
 
 #include "pipit/classifier.h"
 #include "pipit/compiled_model.h"
+#include "pipit/diff.h"
 #include "pipit/error.h"
+#include "pipit/evaluate.h"
 #include "pipit/scores.h"
 #include "pipit/tools.h"
 #include "pipit/types.h"

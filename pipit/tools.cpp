@@ -5,25 +5,21 @@
 #include <array>
 #include <cmath>
 #include <random>
-#include <set>
 
-#include "compile/mixed_model.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
 #include "engine/platform/float_mode.h"
 #include "engine/runtime/profiler.h"
-#include "models/image/folder.h"
 #include "models/onnx/write/writer.h"
-#include "models/prepared_images.h"
 #include "models/run_files.h"
 #include "pipit/detail/calibration.h"
+#include "pipit/detail/image_list.h"
 #include "pipit/detail/load.h"
 #include "pipit/detail/preparation.h"
 #include "pipit/detail/quantized_file.h"
 #include "pipit/detail/step_info.h"
 #include "quant/kept_layers.h"
-#include "quant/layer_difference.h"
 
 namespace pipit::tools {
 
@@ -32,36 +28,6 @@ using namespace internal;
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Images {
-  ImageFiles files;
-  std::int64_t repeated = 0;  // given twice, and in `files` once
-};
-
-Images find_images(std::span<const fs::path> given, bool strict) {
-  Images images;
-  const detail::ImageNames names(given);
-  std::set<std::string> seen;
-  for (const fs::path& path : given) {
-    ImageFiles found;
-    if (given.size() > 1 && is_folder(path)) {
-      add_images(found, path);
-    } else {
-      found = list_images(path);
-    }
-    for (fs::path& image : found.paths) {
-      if (seen.insert(names.of(image)).second) {
-        images.files.paths.push_back(std::move(image));
-      } else {
-        ++images.repeated;
-      }
-    }
-    images.files.left_out.add(found.left_out);
-  }
-  if (strict || images.files.paths.empty()) images.files.left_out.end_at_folders();
-  if (images.files.paths.empty()) fail("no images are given");
-  return images;
-}
 
 PlanOptions on_the_cpu(int threads) {
   LoadOptions options;
@@ -117,7 +83,7 @@ std::vector<std::string> calibrate(const std::string& model, std::span<const fs:
   check_output_file(plan, inputs);
   Model loaded = load_model(model, {});
   detail::need_floating_point(loaded, "calibrate");
-  const Images found = find_images(images, options.strict);
+  const detail::ImageList found = detail::list_given(images, options.strict);
   const Preprocess preprocess = detail::prepare_for(loaded, options.preprocess).preprocess;
   QuantizationPlan made = detail::empty_plan(loaded, preprocess);
   made.method.method = method_of(options.method);
@@ -148,7 +114,7 @@ QuantizedFile quantize(const std::string& model, const fs::path& plan, const fs:
                        const QuantizeOptions& options) {
   const ScopedFloatMode mode;
   check_output_file(output, std::array{model, plan.string()});
-  Model loaded = load_model(model, detail::onnx_options(options.load));
+  Model loaded = detail::read_model(model, options.load);
   const bool symbolic = !loaded.fixed_batch;
   const detail::QuantizedFile file =
       detail::quantized_file(std::move(loaded), plan, parse_all(options.keep),
@@ -198,45 +164,6 @@ ModelProfile profile(const CompiledModel& model, std::span<const ArrayView> inpu
                              time.median_ms});
   }
   return result;
-}
-
-std::vector<LayerError> compare_int8(const std::string& model, std::span<const fs::path> images,
-                                     const fs::path& plan, const CompareOptions& options) {
-  const ScopedFloatMode mode;
-  Model loaded = load_model(model, {});
-  detail::need_floating_point(loaded, "compare");
-  const Preprocess preprocess = detail::prepare_for(loaded, options.preprocess).preprocess;
-  const Images found = find_images(images, true);
-  QuantizationPlan scales = detail::read_plan_for(plan, loaded.graph);
-  Graph fused = fuse(std::move(loaded.graph));
-  keep_nodes(scales, fused, parse_all(options.keep));
-  CompileOptions how;
-  how.planning = on_the_cpu(options.threads);
-  const MixedModel mixed(std::move(fused), std::move(scales), std::move(how));
-  const auto fp32 = mixed.in_fp32(true);
-  const auto int8 = mixed.in_int8({}, true);
-  Session reference(fp32);
-  Session quantized(int8);
-  LayerComparison comparison(*fp32, *int8);
-  reference.set_observer(&comparison.reference());
-  quantized.set_observer(&comparison.quantized());
-  const Graph& graph = fp32->graph();
-  PreparedImages prepared(found.files.paths, preprocess, SampleInputs(graph),
-                          shared_pool(fp32->options().threads));
-  prepared.for_each_batch(
-      [&](std::span<const ConstTensorView> inputs, std::int64_t first, std::int64_t count) {
-        comparison.begin(prepared.inputs().rows(count));
-        reference.run(inputs);
-        quantized.run(inputs);
-        if (options.progress) options.progress(first + count, prepared.size());
-      });
-  std::vector<LayerError> errors;
-  for (const LayerDifference& layer : comparison.layers()) {
-    const TensorDifference& d = layer.difference;
-    errors.push_back({layer.node, layer.type, layer.precision == Precision::int8, d.cosine(), d.sqnr_db(),
-                      d.max_error(), layer.output8 ? d.clipped() : 0});
-  }
-  return errors;
 }
 
 }  // namespace pipit::tools

@@ -1,5 +1,5 @@
 /// @file
-/// For tools: INT8 scales from images, quantized ONNX files, times and errors layer by layer.
+/// For tools: INT8 scales from images, quantized ONNX files, times layer by layer.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 #include "pipit/classifier.h"
 
-/// The functions of `pipit calibrate`, `quantize`, `profile` and `diff`. All may be called from any thread.
+/// The functions of `pipit calibrate`, `quantize` and `profile`. All may be called from any thread.
 namespace pipit::tools {
 
 /// Called as images are done, in any thread, one call at a time.
@@ -113,31 +113,5 @@ struct ProfileOptions {
 /// < 1.
 ModelProfile profile(const CompiledModel& model, std::span<const ArrayView> inputs = {},
                      const ProfileOptions& options = {});
-
-/// What INT8 makes of one layer's output, against fp32 on the same images.
-struct LayerError {
-  std::string name;   ///< of the layer in the model
-  std::string type;   ///< Conv, Gemm, ...
-  bool int8 = false;  ///< whether it computes in INT8
-  double cosine = 0;  ///< of the angle between both outputs
-  double sqnr_db =
-      0;  ///< signal to quantization noise, 10 log10(sum of squares / sum of squared differences)
-  double max_error = 0;  ///< the largest difference
-  double clipped = 0;    ///< share of the fp32 values beyond the INT8 range, in [0, 1]
-};
-
-/// How precisions are compared.
-struct CompareOptions {
-  std::vector<std::string> keep;  ///< as LoadOptions::keep
-  PreprocessOptions preprocess;   ///< how the images are prepared
-  int threads = 0;                ///< as LoadOptions::threads
-  Progress progress;              ///< may be empty
-};
-
-/// Runs a model in fp32 and in INT8 with `plan`, both on the CPU, over images (files, or folders of them) and compares
-/// every layer, in the order of the model. Throws as calibrate() and quantize() do, and for the first image that cannot
-/// be used.
-std::vector<LayerError> compare_int8(const std::string& model, std::span<const std::filesystem::path> images,
-                                     const std::filesystem::path& plan, const CompareOptions& options = {});
 
 }  // namespace pipit::tools

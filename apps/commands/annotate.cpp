@@ -6,15 +6,16 @@
 #include "apps/commands/commands.h"
 #include "apps/display/next_command.h"
 #include "apps/display/output_files.h"
+#include "apps/display/print_json.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/runner.h"
 #include "apps/options/options.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
 #include "models/catalogue.h"
 #include "models/onnx/write/annotate.h"
 #include "models/score_kind.h"
+#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
 

@@ -5,19 +5,21 @@
 #include "apps/commands/commands.h"
 #include "apps/display/json_csv.h"
 #include "apps/display/next_command.h"
+#include "apps/display/print_json.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/bench_rows.h"
 #include "apps/measuring/comparison.h"
 #include "apps/measuring/machine_ceilings.h"
-#include "apps/measuring/runner.h"
-#include "apps/measuring/timing.h"
+#include "apps/options/options.h"
 #include "apps/options/output_option.h"
 #include "apps/options/values.h"
 #include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/platform/host_memory.h"
+#include "pipit/measuring/runner.h"
+#include "pipit/measuring/timing.h"
 
 namespace pipit::internal::apps {
 

@@ -5,10 +5,10 @@
 #include "apps/display/layer_json.h"
 #include "apps/display/layer_table.h"
 #include "apps/display/next_command.h"
+#include "apps/display/print_json.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/image_pipeline.h"
-#include "apps/measuring/runner.h"
+#include "apps/options/options.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
@@ -17,6 +17,8 @@
 #include "models/catalogue.h"
 #include "models/image/folder.h"
 #include "models/score_kind.h"
+#include "pipit/measuring/image_pipeline.h"
+#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
 
@@ -115,7 +117,7 @@ int classify(const ClassifyOptions& options) {
   CommonOptions common = options.common;
   common.preprocess = preprocess;
   if (common.device == DeviceKind::cuda) common.byte_images = preprocess;
-  Runner runner(model.name, std::move(model.graph), common);
+  Runner runner = common.make_runner(model.name, std::move(model.graph));
   const ClassOutput output = options.image.resolve_output(runner.plan->graph(), model);
   const Labels labels = options.image.resolve_labels(model, output);
 
@@ -154,9 +156,9 @@ int classify(const ClassifyOptions& options) {
   });
   const int width = table_width(options.wide);
   if (!options.common.json && !last.empty())
-    fmt::print("{}",
-               wrapped(fmt::format("preprocessing {}: {}\n", source_text(preparation), describe(preprocess)),
-                       2, width));
+    fmt::print("{}", wrapped(fmt::format("preprocessing {}: {}\n", source_text(preparation),
+                                         detail::describe(preprocess)),
+                             2, width));
   if (options.profile && !last.empty()) {
     Tensor input(first_input(*runner.plan));
     for (std::int64_t i = 0; i < output.batch; ++i)

@@ -7,16 +7,17 @@
 #include "apps/commands/commands.h"
 #include "apps/display/json_csv.h"
 #include "apps/display/next_command.h"
+#include "apps/display/print_json.h"
 #include "apps/display/shell_word.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/comparison.h"
-#include "apps/measuring/runner.h"
 #include "apps/measuring/sweep_comparison.h"
 #include "apps/measuring/times_file.h"
 #include "apps/options/output_option.h"
 #include "apps/options/values.h"
 #include "engine/base/version.h"
+#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
 

@@ -5,11 +5,12 @@
 
 #include "apps/commands/commands.h"
 #include "apps/display/next_command.h"
+#include "apps/display/print_json.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/machine.h"
-#include "apps/measuring/runner.h"
 #include "engine/base/version.h"
+#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
 

@@ -6,10 +6,11 @@
 #include "apps/commands/commands.h"
 #include "apps/commands/fetching.h"
 #include "apps/display/next_command.h"
+#include "apps/display/print_json.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/runner.h"
 #include "engine/base/version.h"
 #include "models/catalogue.h"
+#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
 

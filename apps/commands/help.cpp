@@ -4,14 +4,15 @@
 
 #include "apps/commands/commands.h"
 #include "apps/display/help_text.h"
+#include "apps/display/print_json.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/runner.h"
 #include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
 #include "layers/kernel_names.h"
 #include "layers/registry.h"
 #include "models/catalogue.h"
+#include "pipit/measuring/runner.h"
 #include "quant/near_names.h"
 
 namespace pipit::internal::apps {

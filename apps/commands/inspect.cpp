@@ -5,14 +5,16 @@
 #include "apps/display/layer_json.h"
 #include "apps/display/layer_table.h"
 #include "apps/display/next_command.h"
+#include "apps/display/print_json.h"
 #include "apps/display/refusals.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/runner.h"
+#include "apps/options/options.h"
 #include "engine/platform/host_memory.h"
 #include "layers/ops/weight_only.h"
 #include "layers/passes/rewriter.h"
 #include "models/score_kind.h"
+#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
 
@@ -166,7 +168,7 @@ void print_text(const Model& model, const Runner& runner, const InspectOptions& 
   if (model.preprocess)
     fmt::print("{}", wrapped(fmt::format("preprocessing  stored in {}: {}\n",
                                          model.preprocess_from.empty() ? "the model" : model.preprocess_from,
-                                         describe(*model.preprocess)),
+                                         detail::describe(*model.preprocess)),
                              15, width));
   std::string rewrites;
   for (const PassReport& pass : runner.passes) {
@@ -299,7 +301,7 @@ nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool wh
 
 int inspect(const InspectOptions& options) {
   Model model = options.model.load();
-  const Runner runner(model.name, std::move(model.graph), options.common);
+  const Runner runner = options.common.make_runner(model.name, std::move(model.graph));
   if (options.common.json) {
     print_json(to_json(model, runner, options.why));
   } else {

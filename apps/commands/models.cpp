@@ -6,13 +6,14 @@
 
 #include "apps/commands/commands.h"
 #include "apps/display/next_command.h"
+#include "apps/display/print_json.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/runner.h"
 #include "engine/base/version.h"
 #include "engine/platform/host_memory.h"
 #include "models/catalogue.h"
 #include "models/fetched_model.h"
+#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
 

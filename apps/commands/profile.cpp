@@ -13,18 +13,15 @@
 #include "apps/display/layer_table.h"
 #include "apps/display/memory_report.h"
 #include "apps/display/next_command.h"
+#include "apps/display/print_json.h"
 #include "apps/display/profile_files.h"
 #include "apps/display/progress.h"
 #include "apps/display/run_json.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/accuracy_file.h"
-#include "apps/measuring/input_file.h"
 #include "apps/measuring/machine.h"
 #include "apps/measuring/machine_ceilings.h"
-#include "apps/measuring/runner.h"
 #include "apps/measuring/sweep_document.h"
-#include "apps/measuring/timing.h"
 #include "apps/options/output_option.h"
 #include "apps/options/settings.h"
 #include "apps/options/values.h"
@@ -33,6 +30,10 @@
 #include "engine/platform/device.h"
 #include "engine/platform/host_memory.h"
 #include "pipit/detail/preparation.h"
+#include "pipit/measuring/accuracy_file.h"
+#include "pipit/measuring/input_file.h"
+#include "pipit/measuring/runner.h"
+#include "pipit/measuring/timing.h"
 
 namespace pipit::internal::apps {
 
@@ -104,7 +105,7 @@ Measured measure(const ProfileOptions& options, const Setting& setting, const Pr
   CommonOptions common = common_options(options.common, setting);
   if (options.byte_images) common.byte_images = detail::prepare_for(model, {}).preprocess;
   const InputFiles files(options.input, model, options.byte_images);
-  Runner runner(model.name, std::move(model.graph), common);
+  Runner runner = common.make_runner(model.name, std::move(model.graph));
   const ExecutionPlan& plan = *runner.plan;
   measured.plan = runner.plan;
   measured.load_ms = runner.load_ms;

@@ -5,17 +5,18 @@
 #include "apps/commands/prune_options.h"
 #include "apps/commands/prune_report.h"
 #include "apps/display/next_command.h"
+#include "apps/display/print_json.h"
 #include "apps/display/progress.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/judged_images.h"
 #include "apps/measuring/prune_search.h"
-#include "apps/measuring/runner.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
 #include "engine/platform/host_memory.h"
 #include "models/onnx/write/writer.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/detail/quantized_file.h"
+#include "pipit/measuring/judged_images.h"
+#include "pipit/measuring/runner.h"
 #include "quant/kept_layers.h"
 
 namespace pipit::internal::apps {
@@ -32,8 +33,9 @@ constexpr std::int64_t kScaleImages = 100;  // that INT8 scales are of
 
 std::vector<LabelledImage> images_of(const PruneOptions& options, const std::string& folder,
                                      const Model& model, const ClassOutput& output, LeftOut& left_out) {
-  LabelledImages found = images_to_judge(folder, options.goal.judge_by, options.image, model, output,
-                                         options.limit, "--judge-by model");
+  LabelledImages found =
+      images_to_judge(folder, options.goal.judge_by, options.image.resolve_labels(model, output), output,
+                      options.limit, "--judge-by model");
   if (options.strict) found.left_out.end_at_folders();
   left_out.add(found.left_out);
   return std::move(found.images);

@@ -1,4 +1,5 @@
 #include "apps/commands/prune_report.h"
+#include "pipit/measuring/drop_json.h"
 
 #include <fmt/format.h>
 
@@ -88,7 +89,7 @@ nlohmann::ordered_json steps_json(const PruneOutcome& outcome) {
     nlohmann::ordered_json entry = {{"ms", outcome.dense_ms / step.speedup.median}};
     entry.update(speed_json(step.speedup));
     entry["predicted_speedup"] = predicted_json(step.predicted);
-    entry.update(drop_json(step.answers, outcome.search_top1));
+    entry.update(drop_json(drop_of(step.answers, outcome.search_top1)));
     entry["expected_drop_points"] = 100 * step.drop.mean;
     entry["pareto"] = step.pareto;
     entry["chosen"] = outcome.is_chosen(i);
@@ -122,7 +123,8 @@ std::string steps_table(const PruneOutcome& outcome, int width) {
     if (outcome.is_chosen(i)) mark += mark.empty() ? "chosen" : ", chosen";
     steps.add({speed_text(step.speedup), fmt::format("{:.3f}", outcome.dense_ms / step.speedup.median),
                fmt::format("{:.2f}", 100 * (outcome.search_top1 - paired_drop(step.answers))),
-               drop_text(step.answers), expected_drop_text(step.drop), mark});
+               drop_text(drop_of(step.answers, outcome.search_top1)),
+               expected_drop_text(100 * step.drop.mean, 100 * step.drop.standard_error), mark});
   }
   return steps.str(0, width);
 }
@@ -164,11 +166,11 @@ nlohmann::ordered_json prune_json(nlohmann::ordered_json json, const PruneSource
   json["pruned"].update(speed_json(chosen.speedup));
   json["pruned"]["macs_kept"] = mean_kept(outcome);
   json["pruned"]["bytes"] = outcome.bytes;
-  json["unseen"] = drop_json(outcome.unseen, outcome.unseen_top1);
+  json["unseen"] = drop_json(drop_of(outcome.unseen, outcome.unseen_top1));
   if (outcome.int8) {
     json["dense_fp32"] = {{"ms", outcome.int8->fp32_ms}};
     json["dense_fp32"].update(speed_json(outcome.int8->over_fp32));
-    json["dense_unseen"] = drop_json(outcome.int8->dense_unseen, outcome.unseen_top1);
+    json["dense_unseen"] = drop_json(drop_of(outcome.int8->dense_unseen, outcome.unseen_top1));
     json["int8_nodes"] = outcome.int8->nodes;
     json["kept_nodes"] = outcome.int8->kept;
   }
@@ -240,14 +242,14 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
   text += fmt::format("unseen       {}: {} {:.2f} %, dense {:.2f} %: drop {} points\n",
                       counted(outcome.unseen.images, "image"), outcome.measure,
                       100 * (outcome.unseen_top1 - paired_drop(outcome.unseen)), 100 * outcome.unseen_top1,
-                      drop_text(outcome.unseen));
+                      drop_text(drop_of(outcome.unseen, outcome.unseen_top1)));
   if (outcome.int8)
     text += fmt::format("             of that INT8 without pruning {} points\n",
-                        drop_text(outcome.int8->dense_unseen));
+                        drop_text(drop_of(outcome.int8->dense_unseen, outcome.unseen_top1)));
   if (goal.speedup)
     text += fmt::format("goal         {:g} times as fast: {}\n", *goal.speedup,
                         reached_text(*goal.speedup, chosen.speedup));
-  if (goal.max_drop) text += promise_line(*goal.max_drop, *outcome.judged, kLabel);
+  if (goal.max_drop) text += promise_line(*outcome.judged, kLabel);
   for (const std::string& note : notes_on(source, goal, outcome))
     text += fmt::format("note         {}\n", note);
   text += fmt::format("written      {}, {} ({} dense), chosen and fitted on {}\n", printable(source.output),

@@ -2,9 +2,9 @@
 #include "apps/commands/commands.h"
 #include "apps/display/next_command.h"
 #include "apps/display/output_files.h"
+#include "apps/display/print_json.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/runner.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
 #include "engine/base/file.h"
@@ -12,6 +12,7 @@
 #include "engine/platform/host_memory.h"
 #include "pipit/detail/load.h"
 #include "pipit/detail/quantized_file.h"
+#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
 

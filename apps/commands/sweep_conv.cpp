@@ -8,19 +8,20 @@
 #include "apps/commands/commands.h"
 #include "apps/display/html_report.h"
 #include "apps/display/next_command.h"
+#include "apps/display/print_json.h"
 #include "apps/display/progress.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/conv_measurement.h"
 #include "apps/measuring/conv_summary.h"
 #include "apps/measuring/json_lines.h"
 #include "apps/measuring/machine_ceilings.h"
-#include "apps/measuring/runner.h"
 #include "apps/measuring/sweep_file.h"
 #include "apps/options/list_option.h"
 #include "apps/options/sweep_options.h"
 #include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
+#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
 

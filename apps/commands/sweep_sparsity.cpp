@@ -7,10 +7,9 @@
 #include "apps/commands/commands.h"
 #include "apps/display/html_report.h"
 #include "apps/display/next_command.h"
+#include "apps/display/print_json.h"
 #include "apps/display/progress.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/problem_of.h"
-#include "apps/measuring/runner.h"
 #include "apps/measuring/sweep_file.h"
 #include "apps/measuring/sweep_rows.h"
 #include "apps/options/list_option.h"
@@ -20,6 +19,8 @@
 #include "engine/base/version.h"
 #include "layers/cpu_kernels.h"
 #include "layers/passes/pipeline.h"
+#include "pipit/measuring/problem_of.h"
+#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
 

@@ -8,17 +8,20 @@
 #include "apps/display/next_command.h"
 #include "apps/display/output_files.h"
 #include "apps/display/pareto_svg.h"
+#include "apps/display/print_json.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/judged_images.h"
-#include "apps/measuring/runner.h"
-#include "apps/measuring/timing.h"
+#include "apps/options/options.h"
 #include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "engine/platform/device.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/detail/load.h"
+#include "pipit/measuring/drop_json.h"
+#include "pipit/measuring/judged_images.h"
+#include "pipit/measuring/runner.h"
+#include "pipit/measuring/timing.h"
 #include "quant/kept_layers.h"
 
 namespace pipit::internal::apps {
@@ -68,7 +71,7 @@ struct Outcome {
   double unseen_top1 = 0;
   PairedAnswers unseen;       // of the chosen step
   PairedAnswers unseen_int8;  // of INT8 throughout
-  JudgedDrop judged;          // of that
+  tools::JudgedDrop judged;   // of the first
   bool int8_enough = false;   // throughout, as the search saw it
   bool sure = true;           // the search, of the chosen step
   LeftOut left_out;
@@ -105,15 +108,15 @@ void print_as_json(const TuneOptions& options, const Model& model, const Executi
         {"order", outcome.search.order_names[static_cast<std::size_t>(step.order)]},
         {"kept", step.kept},
         {"ms", step.ms}};
-    entry.update(drop_json(step.answers, outcome.search_top1));
+    entry.update(drop_json(drop_of(step.answers, outcome.search_top1)));
     entry["expected_drop_points"] = 100 * step.drop.mean;
     entry["expected_drop_error"] = 100 * step.drop.standard_error;
     entry["pareto"] = step.pareto;
     entry["chosen"] = outcome.is_chosen(step);
     json["steps"].push_back(std::move(entry));
   }
-  json["unseen"] = drop_json(outcome.unseen, outcome.unseen_top1);
-  json["unseen_int8"] = drop_json(outcome.unseen_int8, outcome.unseen_top1);
+  json["unseen"] = drop_json(drop_of(outcome.unseen, outcome.unseen_top1));
+  json["unseen_int8"] = drop_json(drop_of(outcome.unseen_int8, outcome.unseen_top1));
   json["int8_enough"] = outcome.int8_enough;
   json["sure"] = outcome.sure;
   json.update(verdict_json(outcome.judged));
@@ -141,7 +144,8 @@ void print_as_table(const TuneOptions& options, const Outcome& outcome) {
          step.kept == 0 ? "" : outcome.search.ladders[order].order[static_cast<std::size_t>(step.kept - 1)],
          fmt::format("{:.3f}", step.ms),
          fmt::format("{:.2f}", 100 * (outcome.search_top1 - paired_drop(step.answers))),
-         drop_text(step.answers), expected_drop_text(step.drop), mark});
+         drop_text(drop_of(step.answers, outcome.search_top1)),
+         expected_drop_text(100 * step.drop.mean, 100 * step.drop.standard_error), mark});
   }
   const int width = table_width(options.wide);
   std::string text =
@@ -152,8 +156,9 @@ void print_as_table(const TuneOptions& options, const Outcome& outcome) {
   for (const std::string& layer : outcome.kept) text += " " + printable(layer);
   text += fmt::format("\nunseen       {}: {} {:.2f} % in fp32, drop {} points (in INT8 throughout {})\n",
                       counted(outcome.unseen.images, "image"), measure, 100 * outcome.unseen_top1,
-                      drop_text(outcome.unseen), drop_text(outcome.unseen_int8));
-  text += promise_line(options.max_drop, outcome.judged, kLabel);
+                      drop_text(drop_of(outcome.unseen, outcome.unseen_top1)),
+                      drop_text(drop_of(outcome.unseen_int8, outcome.unseen_top1)));
+  text += promise_line(outcome.judged, kLabel);
   if (outcome.int8_enough && outcome.chosen.kept > 0)
     text +=
         "note         INT8 throughout was good enough: these layers are kept because they are faster so\n";
@@ -228,7 +233,7 @@ void check_unseen(const MixedModel& mixed, const TuneOptions& options, ImageSpli
   outcome.unseen_top1 = judge.fp32_top1();
   outcome.unseen = judge.compare(outputs(mixed.in_int8(kept), 1));
   outcome.unseen_int8 = judge.compare(outputs(mixed.in_int8(), 2));
-  outcome.judged = judge_drop(outcome.unseen, options.max_drop / 100);
+  outcome.judged = judged(outcome.unseen, options.max_drop);
 }
 
 // Shares are images that run through the model.
@@ -269,8 +274,9 @@ int tune(const TuneOptions& options) {
   QuantizationPlan made = plan ? QuantizationPlan{} : detail::empty_plan(model, preprocess);
   if (are_arrays(files)) made.preprocess.clear();
   Graph fused = fuse(std::move(model.graph));
-  const LabelledImages judged = images_to_judge(options.images, options.right(), options.image, model,
-                                                outcome.output, options.limit, "--judge-by model");
+  const LabelledImages judged =
+      images_to_judge(options.images, options.right(), options.image.resolve_labels(model, outcome.output),
+                      outcome.output, options.limit, "--judge-by model");
   outcome.left_out = judged.left_out;
   if (options.strict) outcome.left_out.end_at_folders();
   ImageSplit split = split_images(judged.images, plan ? &*plan : nullptr);

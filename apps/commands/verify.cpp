@@ -9,12 +9,14 @@
 
 #include "apps/commands/commands.h"
 #include "apps/display/next_command.h"
+#include "apps/display/print_json.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/runner.h"
+#include "apps/options/options.h"
 #include "apps/options/values.h"
 #include "engine/platform/device.h"
+#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
 
@@ -204,12 +206,12 @@ std::vector<NamedTensor> read_inputs(const fs::path& directory, const fs::path& 
 Runner make_runner(const fs::path& file, OnnxOptions onnx, const VerifyOptions& options,
                    std::vector<std::string>& frozen) {
   try {
-    return {file.string(), read_onnx(file, onnx).graph, options.common};
+    return options.common.make_runner(file.string(), read_onnx(file, onnx).graph);
   } catch (const UnsupportedError&) {
     onnx.freeze_operands = true;
     OnnxModel model = read_onnx(file, onnx);
     if (model.frozen.empty() || model.graph.inputs().empty()) throw;
-    Runner runner(file.string(), std::move(model.graph), options.common);
+    Runner runner = options.common.make_runner(file.string(), std::move(model.graph));
     frozen = std::move(model.frozen);
     return runner;
   }
@@ -299,6 +301,7 @@ std::string one_line(std::string text) {
 int verify(const VerifyOptions& options) {
   // An error that would hit every test (in the options, say) ends the command instead of failing one test.
   options.common.check_precision();
+  options.common.need_plan();
   require_device(options.common.device);
   const std::vector<Found> tests = find_tests(options.directories);
   Table table({{"test", Table::Align::left, 0, true},

@@ -185,9 +185,4 @@ std::string with_prefix(double value) {
   return fmt::format("{:.{}f}{}", value, decimals, kPrefixes[p]);
 }
 
-std::string counted(std::int64_t count, std::string_view one, std::string_view more) {
-  if (count == 1) return fmt::format("1 {}", one);
-  return more.empty() ? fmt::format("{} {}s", count, one) : fmt::format("{} {}", count, more);
-}
-
 }  // namespace pipit::internal::apps

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/counted.h"
+
 namespace pipit::internal::apps {
 
 class Table {
@@ -45,7 +47,5 @@ std::string shortened(const std::string& text, std::size_t width);
 std::string wrapped(std::string_view text, std::size_t indent, int width);
 /// 1234567 -> "1.23 M": three significant digits and a decimal prefix (k, M, G, T).
 std::string with_prefix(double value);
-/// "1 image", "2 images"; `more` where the plural takes other words.
-std::string counted(std::int64_t count, std::string_view one, std::string_view more = {});
 
 }  // namespace pipit::internal::apps

@@ -9,13 +9,13 @@
 #include <numeric>
 #include <thread>
 
-#include "apps/measuring/input_file.h"
-#include "apps/measuring/runner.h"
 #include "engine/base/clock.h"
 #include "engine/platform/host_memory.h"
 #include "engine/platform/thread_pool.h"
 #include "layers/passes/rewriter.h"
 #include "pipit/detail/preparation.h"
+#include "pipit/measuring/input_file.h"
+#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
 
@@ -58,7 +58,7 @@ class BenchEntry {
     CommonOptions common = common_options(timing.common, row.setting);
     if (timing.byte_images) common.byte_images = detail::prepare_for(model, {}).preprocess;
     const InputFiles files(timing.inputs, model, common.byte_images.has_value());
-    runner_ = std::make_unique<Runner>(model.name, std::move(model.graph), common);
+    runner_ = std::make_unique<Runner>(common.make_runner(model.name, std::move(model.graph)));
     row.load_ms = milliseconds_since(begin);
     sessions_.push_back(runner_->session.get());
     add_sessions(timing);

@@ -2,11 +2,11 @@
 
 #include <numeric>
 
-#include "apps/measuring/problem_of.h"
 #include "apps/options/options.h"
 #include "engine/base/clock.h"
 #include "engine/base/statistics.h"
 #include "engine/platform/host_memory.h"
+#include "pipit/measuring/problem_of.h"
 
 namespace pipit::internal::apps {
 

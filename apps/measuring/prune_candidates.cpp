@@ -5,9 +5,9 @@
 #include <queue>
 #include <tuple>
 
-#include "apps/measuring/timing.h"
 #include "layers/ops/matmul.h"
 #include "layers/passes/rewriter.h"
+#include "pipit/measuring/timing.h"
 #include "sparsity/remove_channels.h"
 #include "sparsity/replace_weights.h"
 

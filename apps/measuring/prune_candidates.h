@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/display/progress.h"
 #include "apps/measuring/pruning.h"
 
 namespace pipit::internal::apps {

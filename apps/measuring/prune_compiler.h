@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "apps/measuring/precision_ladder.h"
+#include "apps/display/progress.h"
 #include "compile/compile.h"
 #include "models/image/preprocess.h"
+#include "pipit/measuring/precision_ladder.h"
 
 namespace pipit::internal::apps {
 

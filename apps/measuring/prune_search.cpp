@@ -4,13 +4,14 @@
 #include <array>
 #include <numeric>
 
-#include "apps/measuring/timing.h"
 #include "engine/base/clock.h"
 #include "engine/base/statistics.h"
 #include "layers/ops/conv.h"
 #include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 #include "pipit/detail/step_info.h"
+#include "pipit/measuring/drop_json.h"
+#include "pipit/measuring/timing.h"
 #include "sparsity/divergence.h"
 
 namespace pipit::internal::apps {
@@ -216,7 +217,7 @@ class Searcher {
     outcome_.unseen = judge.compare(run_outputs(outcome_.plan, images_.unseen));
     progress(1, kParts);
     if (goal_.max_drop) {
-      outcome_.judged = judge_drop(outcome_.unseen, *goal_.max_drop / 100);
+      outcome_.judged = detail::judged(outcome_.unseen, *goal_.max_drop);
       outcome_.passed = outcome_.judged->within;
     }
     if (pruning_.compiler().int8()) compare_with_fp32(judge);

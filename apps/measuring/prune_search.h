@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "apps/display/progress.h"
 #include "apps/measuring/pruning.h"
 #include "engine/base/statistics.h"
+#include "pipit/accuracy.h"
 #include "quant/drop_verdict.h"
 #include "quant/mixed_search.h"
 
@@ -93,8 +95,8 @@ struct PruneOutcome {
   bool hurried = false;    ///< the seconds were over before the fewest selections were measured
   double zero_rows = 0;    ///< share of the dense model's weights that zero_rows() marks: they stay zero
   double other_zeros = 0;  ///< share that is zero otherwise: fitted like other weights
-  std::optional<JudgedDrop> judged;  ///< where the goal is a drop
-  bool passed = true;                ///< whether the goal counts as met
+  std::optional<tools::JudgedDrop> judged;  ///< where the goal is a drop
+  bool passed = true;                       ///< whether the goal counts as met
   std::size_t bytes = 0, dense_bytes = 0;
   std::string
       missed;  ///< why there is no model to write; no step is chosen then, and what is of the model is not set

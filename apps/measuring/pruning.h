@@ -7,14 +7,17 @@
 #include <string>
 #include <vector>
 
-#include "apps/measuring/precision_ladder.h"
+#include "apps/display/progress.h"
 #include "apps/measuring/prune_compiler.h"
+#include "pipit/measuring/precision_ladder.h"
 #include "sparsity/branches.h"
 #include "sparsity/pruning_path.h"
 #include "sparsity/removal.h"
 #include "sparsity/selection_search.h"
 
 namespace pipit::internal::apps {
+
+using namespace detail;
 
 /// What is kept of what loses something, and what goes as a whole.
 struct Keeps {

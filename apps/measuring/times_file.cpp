@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "apps/measuring/json_documents.h"
-#include "apps/measuring/timing.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/printable.h"
+#include "pipit/measuring/timing.h"
 
 namespace pipit::internal::apps {
 
@@ -79,8 +79,8 @@ void add_document(std::vector<TimedRuns>& all, const JsonDocument& json) {
   const std::string command = text_of(json, "command");
   if (command != "profile" && command != "bench")
     fail("it is of pipit {}; expected the JSON of profile or bench", command);
-  if (count_of(json, "schema") != kTimesSchema)
-    fail("its schema is {}; this version of pipit reads {}", shown(json["schema"]), kTimesSchema);
+  if (count_of(json, "schema") != detail::kTimesSchema)
+    fail("its schema is {}; this version of pipit reads {}", shown(json["schema"]), detail::kTimesSchema);
   std::vector<TimedRuns> of_document;
   const auto add = [&](const JsonDocument& row) {
     if (row.is_object() && row.contains("error")) return;

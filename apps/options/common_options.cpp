@@ -195,10 +195,13 @@ void CommonOptions::add_kernels_to(CLI::App& command) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{65536}));
 }
 
-void CommonOptions::check_precision() const {
+void CommonOptions::need_plan() const {
   if (precision == Precision::int8 && plan.empty())
     throw CLI::ValidationError("--precision",
                                "int8 needs --plan with the scales that pipit calibrate writes");
+}
+
+void CommonOptions::check_precision() const {
   if (precision != Precision::int8 && !plan.empty())
     throw CLI::ValidationError("--plan",
                                fmt::format("is for --precision int8, not {}", precision_name(precision)));
@@ -227,7 +230,8 @@ LoadOptions CommonOptions::load_options() const {
   load.keep = keep;
   load.per_sample_scales = dynamic_scales != "per-tensor";
   load.group_size = group_size.value_or(0);
-  load.tuning = Tuning::by_order;  // a command's models share one tuner
+  load.plan = plan;
+  tuning.add_to(load);
   load.prefer_kernels = prefer_kernels;
   load.exclude_kernels = exclude_kernels;
   load.allow_fallback = allow_fallback;
@@ -236,9 +240,21 @@ LoadOptions CommonOptions::load_options() const {
 }
 
 CompileOptions CommonOptions::compile_options() const {
-  CompileOptions options = detail::compile_options(load_options());
+  LoadOptions load = load_options();
+  load.plan.clear();
+  CompileOptions options = detail::compile_options(load);
   options.tuning = tuning.tuning();
   return options;
+}
+
+Runner CommonOptions::make_runner(std::string model, Graph graph) const {
+  naming(model, [&] { check_unquantized(graph, precision); });
+  check_precision();
+  need_plan();
+  const RunnerOptions how{load_options(), tuning.tuning(), preprocess, byte_images};
+  Runner runner(std::move(model), std::move(graph), how);
+  if (!quiet) print_notes(runner.notes);
+  return runner;
 }
 
 std::vector<std::string> CommonOptions::compare_preprocess(const QuantizationPlan& scales,

@@ -102,6 +102,10 @@ Preparation ImageOptions::resolve(const Model& model, const std::vector<std::fil
   return {.preprocess = {}, .source = Preparation::Source::arrays, .from = {}, .preset = {}, .given = {}};
 }
 
+std::optional<ScoreKind> ImageOptions::score_kind() const {
+  return scores.empty() ? std::nullopt : find_score_kind(scores);
+}
+
 ClassOutput ImageOptions::resolve_output(const Graph& graph, const Model& model) const {
   if (scores.empty()) need_metadata(model, kScoresKey);
   ClassOutput output(graph, model.name, scores.empty() ? model.scores : find_score_kind(scores).value());

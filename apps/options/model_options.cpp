@@ -1,11 +1,9 @@
 // How a model is loaded: MODEL, --batch, --dim, --shape, --value.
-#include <algorithm>
 #include <charconv>
 
 #include "apps/options/options.h"
-#include "engine/base/file.h"
 #include "models/catalogue.h"
-#include "models/npy.h"
+#include "pipit/detail/load.h"
 
 namespace pipit::internal::apps {
 
@@ -56,8 +54,6 @@ std::optional<std::vector<double>> numbers_of(std::string_view text) {
   }
 }
 
-constexpr std::uint64_t kMaxArrayBytes = std::uint64_t{1} << 30;
-
 }  // namespace
 
 std::string model_help() {
@@ -100,15 +96,14 @@ void ModelOptions::add_extents(CLI::App& command, std::vector<std::string>& dims
       ->type_name("NAME=VALUE");
 }
 
-Model ModelOptions::load(std::optional<std::int64_t> run_batch) const {
-  OnnxOptions options;
-  options.batch = run_batch ? *run_batch : batch.value_or(1);
+void ModelOptions::add_to(LoadOptions& options) const {
+  options.batch = batch;
   for (const std::string& text : dims) {
     const auto [name, value] = split(text);
     const auto extent = extent_of(value);
     if (name.empty() || !extent)
       throw CLI::ValidationError("--dim", "'" + text + "' is not NAME=VALUE with a positive integer");
-    options.dims.insert_or_assign(name, *extent);
+    options.dimensions.insert_or_assign(name, *extent);
   }
   for (const std::string& text : shapes) {
     const auto [name, value] = split(text);
@@ -132,35 +127,15 @@ Model ModelOptions::load(std::optional<std::int64_t> run_batch) const {
     const auto [name, file] = split(text);
     if (name.empty() || file.empty())
       throw CLI::ValidationError("--input", "'" + text + "' is not NAME=FILE.npy");
-    const std::filesystem::path path(file);
-    options.arrays.insert_or_assign(
-        name, std::make_shared<const Tensor>(parse_npy(read_file(path, kMaxArrayBytes), path)));
+    options.arrays.insert_or_assign(name, std::string(file));
   }
-  if (!output.empty()) options.outputs = {output};
-  if (classifies) options.is_wanted_output = is_class_output;
-  const bool reduced = batch && options.batch != *batch;
-  const bool dim_may_hide_it = std::any_of(options.dims.begin(), options.dims.end(), [&](const auto& dim) {
-    return reduced && dim.second == options.batch;
-  });
-  const bool shape_may_hide_it = std::ranges::any_of(
-      options.shapes, [&](const auto& shape) { return reduced && shape.second[0] == options.batch; });
-  if (dim_may_hide_it || shape_may_hide_it)
-    load();  // throws where these make the batch another one than --batch
-  Model loaded = load_model(model, options);
-  const Graph& graph = loaded.graph;
-  const Shape shape = graph.inputs().empty() ? Shape{} : graph.value(graph.inputs()[0]).desc.shape;
-  if (!batch || shape.rank() == 0 || shape[0] == *batch) return loaded;
-  if (loaded.fixed_batch) {
-    fail("{}: the file fixes the batch at {}; export it with a symbolic batch, or leave --batch {} out",
-         loaded.name, shape[0], *batch);
-  }
-  if (shape[0] != options.batch) {
-    throw CLI::ValidationError("--batch",
-                               fmt::format("{} contradicts {}, which makes dimension 0 of '{}' {}", *batch,
-                                           options.shapes.empty() ? "--dim" : "--dim or --shape",
-                                           graph.value(graph.inputs()[0]).name, shape[0]));
-  }
-  return loaded;
+  options.output = output;
+}
+
+Model ModelOptions::load() const {
+  LoadOptions options;
+  add_to(options);
+  return detail::read_model(model, options, {.run_batch = {}, .classifies = classifies});
 }
 
 }  // namespace pipit::internal::apps

@@ -8,15 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "apps/display/preparation_notes.h"
+#include "apps/display/notes.h"
 #include "apps/options/tuning_options.h"
 #include "compile/compile.h"
 #include "models/classification.h"
 #include "models/image/preprocess.h"
 #include "models/model.h"
 #include "pipit/classifier.h"
+#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
+
+using namespace detail;
 
 /// --json and --quiet, which every command has.
 void add_output_flags(CLI::App& command, bool& json, bool& quiet);
@@ -62,17 +65,21 @@ struct CommonOptions {
   void add_keep_to(CLI::App& command);
   /// --kernel, --micro-batch.
   void add_kernels_to(CLI::App& command);
-  /// Throws CLI::ValidationError when --precision and its options (--plan, ...) do not go together.
+  /// Throws CLI::ValidationError for an option (--plan, ...) of another --precision.
   void check_precision() const;
+  /// Throws CLI::ValidationError where --precision int8 lacks --plan, which models do that are not quantized already.
+  void need_plan() const;
   /// --keep, parsed.
   std::vector<QuantizationPlan::Kept> kept() const;
-  /// How a model is read and compiled, but for --plan, tuning, and what ModelOptions says.
+  /// How a model is compiled; ModelOptions says how it is read.
   LoadOptions load_options() const;
   /// How the model is compiled, but for the scales of --plan.
   CompileOptions compile_options() const;
   /// How `images` prepares images differently from those that `scales`, read from --plan, was calibrated
   /// on. Unless `quiet`, a note on stderr says it: ranges may not fit, but that is for the user to judge.
   std::vector<std::string> compare_preprocess(const QuantizationPlan& scales, const Preprocess& images) const;
+  /// A model ready to run, with its notes on stderr unless `quiet`; `graph` is consumed. check_precision() first.
+  Runner make_runner(std::string model, Graph graph) const;
 };
 
 /// The choices of --precision.
@@ -101,9 +108,10 @@ struct ModelOptions {
   /// --dim, --shape and --value.
   static void add_extents(CLI::App& command, std::vector<std::string>& dims, std::vector<std::string>& shapes,
                           std::vector<std::string>& values);
-  /// With `run_batch` instead of --batch where it is given: --batch, reduced to what a run can use. An option
-  /// that contradicts another throws CLI::ValidationError, one that contradicts the file Error.
-  Model load(std::optional<std::int64_t> run_batch = std::nullopt) const;
+  /// What these options say of how the model is loaded. Throws CLI::ValidationError for what they cannot mean.
+  void add_to(LoadOptions& options) const;
+  /// detail::read_model() with them.
+  Model load() const;
 };
 
 /// --strict, of commands that exclude images which cannot be used.
@@ -133,6 +141,8 @@ struct ImageOptions {
   Preparation resolve(const Model& model) const;
   /// The same for these files. Of arrays nothing is prepared: throws CLI::ValidationError for an option about pixels.
   Preparation resolve(const Model& model, const std::vector<std::filesystem::path>& files) const;
+  /// --scores.
+  std::optional<ScoreKind> score_kind() const;
   /// Whether an option about preprocessing was given.
   bool has_preprocessing() const;
   /// The output of `graph`, which is the model's or was made of it, with --scores and --threshold.

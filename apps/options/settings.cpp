@@ -42,6 +42,7 @@ void SettingLists::check(const CommonOptions& given) const {
     if (common.precision != Precision::w4 && listed("w4")) common.group_size.reset();
     if (common.precision != Precision::int8_dynamic && listed("int8-dynamic")) common.dynamic_scales.clear();
     common.check_precision();
+    common.need_plan();
   }
 }
 

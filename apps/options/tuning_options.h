@@ -6,6 +6,7 @@
 #include <string>
 
 #include "layers/kernel_tuning.h"
+#include "pipit/compiled_model.h"
 
 namespace pipit::internal::apps {
 
@@ -17,6 +18,7 @@ class TuningOptions {
   void switch_off() { measured_ = false, file_.clear(); }
   /// --tuning-cache; empty where none is named.
   const std::string& file() const { return file_; }
+  void add_to(LoadOptions& options) const;
   /// Null where nothing is timed and no cache named.
   std::shared_ptr<KernelTuning> tuning() const;
 

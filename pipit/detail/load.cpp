@@ -4,12 +4,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 
 #include "engine/base/error.h"
+#include "engine/base/file.h"
 #include "engine/platform/float_mode.h"
 #include "layers/kernel_names.h"
 #include "layers/registry.h"
+#include "models/classification.h"
+#include "models/npy.h"
+#include "models/sample_file.h"
 #include "quant/hash.h"
 #include "quant/kept_layers.h"
 
@@ -58,16 +63,74 @@ void check(const LoadOptions& options) {
 
 OnnxOptions onnx_options(const LoadOptions& options) {
   OnnxOptions onnx;
-  onnx.batch = options.batch;
+  onnx.batch = options.batch.value_or(1);
   onnx.dims = options.dimensions;
   onnx.shapes = options.shapes;
   onnx.values = options.values;
+  for (const auto& [name, path] : options.arrays) {
+    onnx.arrays.insert_or_assign(
+        name, std::make_shared<const Tensor>(parse_npy(read_file(path, kMaxArrayFileBytes), path)));
+  }
+  if (!options.output.empty()) onnx.outputs = {options.output};
   return onnx;
+}
+
+namespace {
+
+// Throws where `dimensions` or `shapes` may have made the batch what it was reduced to.
+bool may_hide(const OnnxOptions& onnx) {
+  return std::ranges::any_of(onnx.dims, [&](const auto& dim) { return dim.second == onnx.batch; }) ||
+         std::ranges::any_of(onnx.shapes, [&](const auto& shape) {
+           return shape.second.rank() > 0 && shape.second[0] == onnx.batch;
+         });
+}
+
+Model checked(const LoadOptions& options, const ReadOptions& read,
+              const std::function<Model(const OnnxOptions&)>& load) {
+  OnnxOptions onnx = onnx_options(options);
+  if (read.classifies) onnx.is_wanted_output = is_class_output;
+  const std::optional<std::int64_t>& batch = options.batch;
+  if (read.run_batch && batch && *read.run_batch != *batch) {
+    onnx.batch = *read.run_batch;
+    if (may_hide(onnx)) checked(options, {.run_batch = {}, .classifies = read.classifies}, load);
+  }
+  Model loaded = load(onnx);
+  const Graph& graph = loaded.graph;
+  const Shape shape = graph.inputs().empty() ? Shape{} : graph.value(graph.inputs()[0]).desc.shape;
+  if (!batch || shape.rank() == 0 || shape[0] == *batch) return loaded;
+  if (loaded.fixed_batch) {
+    fail("{}: the file fixes the batch at {}: leave batch {} out, or export the model with a symbolic batch",
+         loaded.name, shape[0], *batch);
+  }
+  if (shape[0] != onnx.batch) {
+    throw ArgumentError(fmt::format("batch {} contradicts the given {}, which make dimension 0 of '{}' {}",
+                                    *batch, options.shapes.empty() ? "dimensions" : "dimensions or shapes",
+                                    graph.value(graph.inputs()[0]).name, shape[0]));
+  }
+  return loaded;
+}
+
+}  // namespace
+
+Model read_model(const std::string& model, const LoadOptions& options, const ReadOptions& read) {
+  return checked(options, read, [&](const OnnxOptions& onnx) { return load_model(model, onnx); });
+}
+
+Model read_model(std::span<const std::byte> bytes, const std::string& name, const LoadOptions& options,
+                 const ReadOptions& read) {
+  return checked(options, read, [&](const OnnxOptions& onnx) { return parse_model(bytes, name, onnx); });
 }
 
 std::shared_ptr<KernelTuning> kernel_tuning(Tuning tuning, const std::filesystem::path& cache) {
   if (tuning == Tuning::by_order && cache.empty()) return nullptr;
   return std::make_shared<KernelTuning>(tuning == Tuning::all, cache);
+}
+
+void check_precision(const std::string& model, const Graph& graph, const LoadOptions& options) {
+  naming(model, [&] { check_unquantized(graph, options.precision); });
+  if (options.precision == Precision::int8 && options.plan.empty())
+    throw ArgumentError(model +
+                        ": int8 needs a quantization plan with the scales that pipit calibrate writes");
 }
 
 CompileOptions compile_options(const LoadOptions& options) {
@@ -118,8 +181,8 @@ std::shared_ptr<const CompiledState> compile_model(Model model, const LoadOption
   auto state = std::make_shared<CompiledState>();
   state->name = model.name;
   state->metadata = std::move(model.metadata);
+  check_precision(model.name, model.graph, options);
   naming(model.name, [&] {
-    check_unquantized(model.graph, options.precision);
     CompileOptions how = compile_options(options);
     if (!options.plan.empty()) {
       how.scales = read_plan_for(options.plan, model.graph);

@@ -1,7 +1,10 @@
 // From LoadOptions to a compiled model: what the command and the public classes share.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,8 +14,26 @@
 
 namespace pipit::internal::detail {
 
-/// How a model's file is read.
+/// How a model's file is read. Reads LoadOptions::arrays.
 OnnxOptions onnx_options(const LoadOptions& options);
+
+/// What is read of a model, besides what LoadOptions say.
+struct ReadOptions {
+  /// Instead of LoadOptions::batch where both are there: that batch, reduced to what a run can use.
+  std::optional<std::int64_t> run_batch;
+  /// The output that is_class_output() comes first where it is the only one, as users of images want it.
+  bool classifies = false;
+};
+
+/// load_model(), and holds the batch that the model has against the one that was asked for.
+Model read_model(const std::string& model, const LoadOptions& options, const ReadOptions& read = {});
+/// parse_model(), likewise.
+Model read_model(std::span<const std::byte> onnx, const std::string& name, const LoadOptions& options,
+                 const ReadOptions& read = {});
+
+/// Throws UnsupportedError for a precision that a model which is quantized already cannot have, and ArgumentError for
+/// int8 without a plan; both begin with `model`.
+void check_precision(const std::string& model, const Graph& graph, const LoadOptions& options);
 
 /// How it is compiled, but for the scales of options.plan. Throws Error for values out of range.
 CompileOptions compile_options(const LoadOptions& options);

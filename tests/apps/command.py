@@ -80,7 +80,8 @@ class CommandTest(unittest.TestCase):
         return done
 
     def on_a_terminal(self, columns, *arguments, notes=False, code=OK):
-        """What pipit writes to a terminal of `columns` columns, with `notes` those on stderr as well. `code` as in pipit()."""
+        """What pipit writes to a terminal of `columns` columns, with `notes` those on stderr as well. `code` is as in
+        pipit()."""
         ours, theirs = os.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         with os.fdopen(ours, "rb", buffering=0) as terminal:

@@ -35,16 +35,16 @@ class Models(CommandTest):
             (image,) = self.json("classify", two[0], self.image, *two[1:])["images"]
             self.assertEqual(image["top"], alone["top"])
         done = self.pipit("evaluate", "two.onnx", "images", "--batch", 3, code=RUNTIME)
-        self.assert_one_line_error(done, "two.onnx: the file fixes the batch at 2", "--batch 3")
+        self.assert_one_line_error(done, "two.onnx: the file fixes the batch at 2", "batch 3")
         self.assertEqual(self.json("profile", "two.onnx", "--runs", 1)["batch"], 2)
 
     def test_batch_and_dim_that_contradict_each_other(self):
         for command in (["profile", "model.onnx"], ["evaluate", "model.onnx", "images"]):
             done = self.pipit(*command, "--batch", 3, "--dim", "N=2", code=USAGE)
-            self.assert_one_line_error(done, "--batch", "--dim", "'x'", "3", "2")
+            self.assert_one_line_error(done, "batch 3 contradicts the given dimensions", "'x'", "2")
         # Also where the folder's three images reduce the batch to what --dim says.
         done = self.pipit("evaluate", "model.onnx", "images", "--batch", 64, "--dim", "N=3", code=USAGE)
-        self.assert_one_line_error(done, "--batch", "64", "--dim", "3")
+        self.assert_one_line_error(done, "batch 64 contradicts the given dimensions", "3")
         self.assertEqual(self.json("evaluate", "model.onnx", "images", "--batch", 3, "--dim", "N=3")["batch"], 3)
         self.assertEqual(self.json("profile", "model.onnx", "--batch", 2, "--dim", "N=2", "--runs", 1)["batch"], 2)
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <pipit/pipit.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/pipit/models.h"
 
 namespace {
@@ -20,7 +22,6 @@ using pipit::UnsupportedError;
 using pipit::internal::test::Scratch;
 using ::testing::AllOf;
 using ::testing::Contains;
-using ::testing::Each;
 using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -79,7 +80,7 @@ TEST_F(Tools, CalibratesAndQuantizesWithTheSameBits) {
   EXPECT_THAT([&] { tools::quantize(file.string(), plan, scratch / "again.onnx"); },
               ThrowsMessage<UnsupportedError>(HasSubstr("quantized already")));
   EXPECT_FALSE(fs::exists(scratch / "again.onnx"));
-  EXPECT_THAT([&] { tools::compare_int8(file.string(), images, plan); },
+  EXPECT_THAT([&] { tools::diff(file.string(), images, plan); },
               ThrowsMessage<UnsupportedError>(HasSubstr("compare the model that it was made from")));
 }
 
@@ -93,12 +94,44 @@ TEST_F(Tools, ThePlanIsForItsModelAlone) {
 }
 
 TEST_F(Tools, ComparesLayers) {
-  tools::CompareOptions options;
-  options.threads = 1;
-  const std::vector<tools::LayerError> errors = tools::compare_int8(kModel, images, plan, options);
-  EXPECT_GT(errors.size(), 20U);
-  EXPECT_THAT(errors, Contains(Field(&tools::LayerError::int8, true)));
-  EXPECT_THAT(errors, Each(Field(&tools::LayerError::cosine, testing::Gt(0.8))));
+  tools::DiffOptions options;
+  options.load.threads = 1;
+  options.share_limit = 2;
+  std::vector<std::string> stages;
+  std::int64_t compared = 0;
+  options.progress.planned = [&](const std::vector<tools::Stage>& all) {
+    for (const tools::Stage& stage : all) stages.push_back(stage.name);
+  };
+  options.progress.update = [&](const std::string& stage, std::int64_t done, std::int64_t total) {
+    EXPECT_THAT(stages, Contains(stage));
+    EXPECT_LE(done, total);
+    if (stage == "comparing") compared = done;
+  };
+  const tools::Difference found = tools::diff(kModel, images, plan, options);
+  EXPECT_EQ(stages.size(), 2U);
+  EXPECT_EQ(compared, 6);
+  EXPECT_EQ(found.images, 6);
+  EXPECT_EQ(found.share_images, 2);
+  EXPECT_GT(found.layers.size(), 20U);
+  EXPECT_THAT(found.layers, Contains(Field(&tools::LayerError::precision, Precision::int8)));
+  for (const tools::LayerError& layer : found.layers) EXPECT_GT(layer.error.cosine, 0.8) << layer.name;
+  EXPECT_GT(found.output.sqnr_db, 0);
+  EXPECT_GT(found.output_noise, 0);
+  EXPECT_THAT(found.layers,
+              Contains(Field(&tools::LayerError::share_alone, testing::Optional(testing::Gt(0.0)))));
+  const auto json = nlohmann::json::parse(found.json);
+  EXPECT_EQ(json["layers"].size(), found.layers.size());
+  EXPECT_EQ(json["images"], 6);
+
+  options.shares = false;
+  options.progress = {};
+  options.load.keep = {"first=fp32"};
+  const tools::Difference kept = tools::diff(kModel, images, plan, options);
+  EXPECT_EQ(kept.layers[0].precision, Precision::fp32);
+  EXPECT_FALSE(kept.layers[0].noise_alone.has_value());
+  options.preprocess.preset = "nothing";
+  EXPECT_THAT([&] { tools::diff(kModel, images, plan, options); },
+              ThrowsMessage<Error>(HasSubstr("nothing")));
 }
 
 TEST_F(Tools, ImagesThatCannotBeUsedAreExcludedAndToldOf) {

@@ -131,9 +131,10 @@ TEST(Threads, CalibrateCompareAndRunInInt8) {
     tools::CalibrateOptions calibrate;
     calibrate.threads = 3;
     tools::calibrate(kModel, images, plan, calibrate);
-    tools::CompareOptions compare;
-    compare.threads = 3;
-    EXPECT_GT(tools::compare_int8(kModel, images, plan, compare).size(), 20U);
+    tools::DiffOptions compare;
+    compare.load.threads = 3;
+    compare.shares = false;
+    EXPECT_GT(tools::diff(kModel, images, plan, compare).layers.size(), 20U);
     LoadOptions int8;
     int8.precision = Precision::int8;
     int8.plan = plan;

@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "apps/measuring/precision_ladder.h"
-#include "apps/options/options.h"
+#include "models/classification.h"
 #include "models/image/folder.h"
+#include "pipit/measuring/precision_ladder.h"
 #include "quant/quantization_plan.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 struct ImageSplit {
   std::vector<LabelledImage> search;
@@ -23,9 +23,8 @@ std::vector<int> labels_of(const std::vector<LabelledImage>& images);
 
 /// The images of a folder, `limit` of them spread evenly (0: all), with their classes; without where these are not what
 /// is right. An error about classes ends with `otherwise`, an option that does without them.
-LabelledImages images_to_judge(const std::string& folder, JudgeBy judge_by, const ImageOptions& options,
-                               const Model& model, const ClassOutput& output, std::int64_t limit,
-                               const std::string& otherwise);
+LabelledImages images_to_judge(const std::filesystem::path& folder, JudgeBy judge_by, const Labels& labels,
+                               const ClassOutput& output, std::int64_t limit, const std::string& otherwise);
 
 /// Takes out of `images` what `prepared`, which was made of them, has excluded, and adds that to `unreadable`.
 void drop_unreadable(std::vector<LabelledImage>& images, const PreparedImages& prepared,
@@ -39,4 +38,4 @@ ImageSplit split_images(const std::vector<LabelledImage>& images, const Quantiza
 /// "of --check"; what is done with the others: "layers are chosen on".
 std::string copies_note(const ImageSplit& split, const std::string& unseen, const std::string& done);
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -7,9 +7,9 @@
 #include <functional>
 #include <span>
 
-#include "apps/measuring/runner.h"
+#include "pipit/measuring/runner.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 /// What became of one image.
 struct ImageResult {
@@ -35,4 +35,4 @@ void run_images(std::span<Runner> runners, const Preprocess& preprocess, const C
                 std::span<const std::filesystem::path> images,
                 const std::function<void(const ImageResult&)>& consume);
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -1,4 +1,4 @@
-#include "apps/measuring/timing.h"
+#include "pipit/measuring/timing.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "engine/platform/device.h"
 #include "engine/runtime/profiler.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -145,4 +145,4 @@ std::map<std::string, double> ComparableStepTimes::operator()(
   return times;
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

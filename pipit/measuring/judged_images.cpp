@@ -1,14 +1,14 @@
-#include "apps/measuring/judged_images.h"
+#include "pipit/measuring/judged_images.h"
 
 #include <algorithm>
 #include <set>
 
-#include "apps/display/table.h"
-#include "apps/measuring/image_truth.h"
-#include "apps/measuring/runner.h"
+#include "engine/base/counted.h"
 #include "engine/base/file.h"
+#include "pipit/measuring/image_truth.h"
+#include "pipit/measuring/runner.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -46,12 +46,10 @@ std::vector<int> labels_of(const std::vector<LabelledImage>& images) {
   return labels;
 }
 
-LabelledImages images_to_judge(const std::string& folder, JudgeBy judge_by, const ImageOptions& options,
-                               const Model& model, const ClassOutput& output, std::int64_t limit,
-                               const std::string& otherwise) {
+LabelledImages images_to_judge(const std::filesystem::path& folder, JudgeBy judge_by, const Labels& labels,
+                               const ClassOutput& output, std::int64_t limit, const std::string& otherwise) {
   LabelledImages found;
   if (judge_by == JudgeBy::labels) {
-    const Labels labels = options.resolve_labels(model, output);
     try {
       found = list_labelled_images(folder, labels, static_cast<int>(output.classes));
     } catch (const Error& e) {
@@ -106,4 +104,4 @@ std::string copies_note(const ImageSplit& split, const std::string& unseen, cons
       copies, split.unseen.size(), unseen, copies == 1 ? "is" : "are", done);
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 /// Why `work` was not done, empty where it was. `failed` becomes true where that is not because it asks for something
 /// that there is not.
@@ -26,4 +26,4 @@ std::string problem_of(const Work& work, bool& failed) {
   }
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

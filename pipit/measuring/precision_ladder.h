@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "apps/display/progress.h"
-#include "apps/measuring/error_shares.h"
 #include "models/classification.h"
+#include "pipit/detail/calibration.h"
+#include "pipit/measuring/error_shares.h"
 #include "quant/mixed_search.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 /// What counts as right.
 enum class JudgeBy : std::uint8_t {
@@ -74,6 +74,6 @@ struct Search {
 /// their steps on the first batch in turns with the all-INT8 model, so that a machine that becomes slower meanwhile
 /// makes no step look slower.
 Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImages& images, const Judge& judge,
-                    const ProgressReport& judging, const ProgressReport& climbing);
+                    const ImagesDone& judging, const ImagesDone& climbing);
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

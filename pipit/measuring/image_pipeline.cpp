@@ -1,4 +1,4 @@
-#include "apps/measuring/image_pipeline.h"
+#include "pipit/measuring/image_pipeline.h"
 #include "engine/base/ceil_div.h"
 #include "engine/base/clock.h"
 #include "models/sample_file.h"
@@ -8,7 +8,7 @@
 #include <condition_variable>
 #include <mutex>
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -216,4 +216,4 @@ void run_images(std::span<Runner> runners, const Preprocess& preprocess, const C
   if (!images.empty()) Pipeline(runners, preprocess, output, images, consume).run();
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -1,68 +1,34 @@
-#include "apps/measuring/runner.h"
+#include "pipit/measuring/runner.h"
 
 #include <algorithm>
 #include <random>
-#include <string_view>
 
-#include "apps/display/terminal.h"
 #include "engine/base/clock.h"
-#include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/runtime/profiler.h"
 #include "layers/common/dispatch.h"
 #include "layers/passes/rewriter.h"
 #include "models/image/byte_image.h"
-#include "models/image/decode.h"
-#include "pipit/detail/load.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
-namespace {
+Runner::Runner(std::string name, Graph graph, const RunnerOptions& options)
+    : Runner(std::move(make_runners(std::move(name), std::move(graph), options)[0])) {}
 
-// Lists of nothing but numbers, which dump() spreads over as many lines. `text` is what it wrote.
-std::string numbers_in_one_line(std::string_view text) {
-  std::string result;
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted && c == '\\') {
-      result += c;
-      result += text[++i];
-      continue;
-    }
-    if (c == '"') quoted = !quoted;
-    const std::size_t end = !quoted && c == '[' ? text.find_first_not_of("0123456789+-.eE, \n", i + 1) : 0;
-    if (end == 0 || end == text.npos || text[end] != ']') {
-      result += c;
-      continue;
-    }
-    for (const char inside : text.substr(i, end - i)) {
-      if (inside != ' ' && inside != '\n') result += inside;
-      if (inside == ',') result += ' ';
-    }
-    i = end - 1;
-  }
-  return result;
-}
-
-}  // namespace
-
-Runner::Runner(std::string name, Graph graph, const CommonOptions& options)
-    : Runner(std::move(make_runners(std::move(name), std::move(graph), options, {})[0])) {}
-
-std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOptions& options,
-                                 std::span<const int> gpus) {
+std::vector<Runner> make_runners(std::string model, Graph graph, const RunnerOptions& options) {
   const auto begin = Clock::now();
+  const LoadOptions& load = options.load;
+  check_precision(model, graph, load);
   return naming(model, [&] {
-    check_unquantized(graph, options.precision);
-    options.check_precision();
-    CompileOptions how = options.compile_options();
-    how.gpus.assign(gpus.begin(), gpus.end());
+    CompileOptions how = compile_options(load);
+    if (options.tuning) how.tuning = options.tuning;
+    std::vector<std::string> notes;
     std::vector<std::string> preprocess_differences;
-    if (!options.plan.empty()) {
-      how.scales = detail::read_plan_for(options.plan, graph);
-      if (options.preprocess)
-        preprocess_differences = options.compare_preprocess(*how.scales, *options.preprocess);
+    if (!load.plan.empty()) {
+      how.scales = read_plan_for(load.plan, graph);
+      if (options.preprocess) preprocess_differences = differences_from(*how.scales, *options.preprocess);
+      if (!preprocess_differences.empty())
+        notes.push_back(differences_note(load.plan, preprocess_differences));
     }
     const TensorDesc* input = graph.inputs().empty() ? nullptr : &graph.value(graph.inputs()[0]).desc;
     // A model that takes bytes, or one image without a batch, gets what it takes.
@@ -70,11 +36,12 @@ std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOpt
         options.byte_images && input != nullptr && input->dtype == DType::f32 && input->shape.rank() == 4;
     if (normalizes) graph = with_byte_image(graph, *options.byte_images);
     Compiled compiled = compile(std::move(graph), how);
-    if (!options.quiet) print_notes(compiled.notes);
+    notes.insert(notes.end(), compiled.notes.begin(), compiled.notes.end());
     std::vector<Runner> runners;
     for (std::shared_ptr<const ExecutionPlan>& plan : compiled.plans) {
       Runner& runner = runners.emplace_back(Runner());
       runner.passes = compiled.passes;
+      runner.notes = notes;
       runner.normalizes = normalizes;
       runner.preprocess_differences = preprocess_differences;
       runner.plan = std::move(plan);
@@ -150,39 +117,4 @@ Precision computed_precision(const ExecutionPlan& plan) {
   return precision == Precision::fp32 && integers ? Precision::int8 : precision;
 }
 
-nlohmann::ordered_json decoders_json() {
-  const ImageDecoders decoders = image_decoders();
-  nlohmann::ordered_json json = {{"jpeg", decoders.jpeg}, {"png", decoders.png}};
-  if (!decoders.webp.empty()) json["webp"] = decoders.webp;
-  return json;
-}
-
-void add_scores_to(nlohmann::ordered_json& json, const ClassOutput& output) {
-  json["scores"] = score_kind_name(output.kind);
-  if (are_independent(output.kind)) json["threshold"] = output.threshold;
-}
-
-nlohmann::ordered_json json_header(const std::string& command, const Model& model,
-                                   const ExecutionPlan& plan) {
-  nlohmann::ordered_json json;
-  json["pipit"] = version();
-  json["command"] = command;
-  json["model"] = model.name;
-  json["device"] = device_name(plan.options().device);
-  json["precision"] = precision_name(computed_precision(plan));
-  json["threads"] = plan.options().threads;
-  return json;
-}
-
-std::string json_text(const nlohmann::ordered_json& json) {
-  // Paths and labels may hold bytes that are not UTF-8: replace them rather than fail.
-  return printable_json(numbers_in_one_line(
-             json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace))) +
-         "\n";
-}
-
-void print_json(const nlohmann::ordered_json& json) {
-  fmt::print("{}", json_text(json));
-}
-
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

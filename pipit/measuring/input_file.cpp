@@ -1,18 +1,18 @@
-#include "apps/measuring/input_file.h"
+#include "pipit/measuring/input_file.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "apps/measuring/runner.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "models/classification.h"
 #include "models/npy.h"
 #include "pipit/detail/preparation.h"
+#include "pipit/measuring/runner.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -92,4 +92,4 @@ std::vector<Tensor> InputFiles::tensors(const Graph& graph) const {
   return inputs;
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -2,31 +2,44 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "apps/options/options.h"
 #include "engine/runtime/profile.h"
 #include "engine/runtime/session.h"
 #include "layers/passes/pipeline.h"
 #include "models/classification.h"
+#include "pipit/detail/load.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
+
+struct RunnerOptions {
+  LoadOptions load;
+  /// Instead of what load.tuning and load.tuning_cache say: models that share one.
+  std::shared_ptr<KernelTuning> tuning;
+  /// Of the run's images, to compare with those of the plan.
+  std::optional<Preprocess> preprocess;
+  /// The model gets its images as bytes and normalizes them so (models/image/byte_image.h).
+  std::optional<Preprocess> byte_images;
+};
 
 struct Runner {
   std::vector<PassReport> passes;
-  /// CommonOptions::compare_preprocess() of options.preprocess and the plan, where there are both.
+  std::vector<std::string> notes;  ///< what a user should know, preprocess_differences among it
+  /// differences_from() of options.preprocess and the plan, where there are both.
   std::vector<std::string> preprocess_differences;
   std::shared_ptr<const ExecutionPlan> plan;
   std::unique_ptr<Session> session;
   std::string model;
   double load_ms = 0;
-  /// It takes images as bytes and normalizes them as CommonOptions::byte_images says.
+  /// It takes images as bytes and normalizes them as RunnerOptions::byte_images says.
   bool normalizes = false;
 
-  /// compile() and a session; notes go to stderr. `graph` is consumed. Errors begin with `model`, a name or a file.
-  Runner(std::string model, Graph graph, const CommonOptions& options);
+  /// compile() and a session. `graph` is consumed. Errors begin with `model`, a name or a file.
+  Runner(std::string model, Graph graph, const RunnerOptions& options);
   /// session->run with errors that begin with `model`.
   std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs);
   /// session->make_slots, submit and collect, likewise.
@@ -38,15 +51,13 @@ struct Runner {
                   const std::function<void(int)>& progress = {});
 
  private:
-  friend std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOptions& options,
-                                          std::span<const int> gpus);
+  friend std::vector<Runner> make_runners(std::string model, Graph graph, const RunnerOptions& options);
   Runner() = default;
 };
 
-/// One runner for each of `gpus` (CompileOptions::gpus), in that order, or one where there are none. Those on one GPU
-/// share its plan, all share the threads of one pool.
-std::vector<Runner> make_runners(std::string model, Graph graph, const CommonOptions& options,
-                                 std::span<const int> gpus);
+/// One runner for each of LoadOptions::gpus, in that order, or one where there are none. Those on one GPU share its
+/// plan, all share the threads of one pool.
+std::vector<Runner> make_runners(std::string model, Graph graph, const RunnerOptions& options);
 
 /// Standard normal numbers, of bytes uniform ones, of other integers and bool 0 and 1, always the same, for every input
 /// of the graph: zeros could run faster than data does.
@@ -71,14 +82,4 @@ std::int64_t image_channels(const ExecutionPlan& plan);
 /// The precision that the plan was made for; "int8" for an fp32 plan of a model that is quantized itself.
 Precision computed_precision(const ExecutionPlan& plan);
 
-/// What decodes the images, for the JSON of commands that read some.
-nlohmann::ordered_json decoders_json();
-/// "scores", the name of their kind, and of independent ones "threshold".
-void add_scores_to(nlohmann::ordered_json& json, const ClassOutput& output);
-/// Common head of every JSON result: model, device, precision, threads, and pipit's version.
-nlohmann::ordered_json json_header(const std::string& command, const Model& model, const ExecutionPlan& plan);
-/// The document as --json prints it, with a newline at its end. Always JSON: bytes that are not UTF-8 are replaced.
-std::string json_text(const nlohmann::ordered_json& json);
-void print_json(const nlohmann::ordered_json& json);
-
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -1,10 +1,10 @@
-#include "apps/measuring/error_shares.h"
+#include "pipit/measuring/error_shares.h"
 
 #include <cmath>
 
 #include "engine/runtime/session.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 ImageOutputs run_outputs(const std::shared_ptr<const ExecutionPlan>& plan, PreparedImages& images,
                          const std::function<void(std::int64_t)>& progress) {
@@ -71,4 +71,4 @@ LayerShares measure_shares(const MixedModel& model, PreparedImages& images, bool
   return shares;
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

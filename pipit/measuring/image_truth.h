@@ -8,7 +8,7 @@
 #include "models/classification.h"
 #include "models/image/folder.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 /// hash_file(); empty where the file cannot be read, which is said when its image is decoded.
 std::string content_hash(const std::filesystem::path& path);
@@ -34,8 +34,8 @@ ImageTruth read_truth(const std::string& folder, const Labels& labels, const Cla
 /// find_label() takes them or indices, with ';' between. Either may stand in quotes (RFC 4180). Blank lines do not
 /// count, nor does a first line "image,classes". Without classes an image of a yes-or-no model is a no. Throws Error
 /// with the line for an image that is not there or stands there twice, and for a class that the model does not have;
-/// CLI::ValidationError where an image has another number of classes than one, and the model's are not tags.
+/// ArgumentError where an image has another number of classes than one, and the model's are not tags.
 ImageTruth read_truth(const std::string& folder, const std::string& csv, const Labels& labels,
                       const ClassOutput& output);
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

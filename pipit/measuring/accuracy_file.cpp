@@ -1,10 +1,10 @@
-#include "apps/measuring/accuracy_file.h"
+#include "pipit/measuring/accuracy_file.h"
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/parse_json.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -58,4 +58,4 @@ nlohmann::ordered_json read_accuracy(const std::string& path) {
   }
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -11,7 +11,7 @@
 #include "engine/runtime/session.h"
 #include "models/prepared_images.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 /// "schema" in the JSON of profile and bench, of which compare reads this one only: it changes when a key that is there
 /// changes its meaning or goes.
@@ -55,4 +55,4 @@ class ComparableStepTimes {
   double usual_ms_ = 0;  // of the base's steps, in the first plan's turns
 };
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

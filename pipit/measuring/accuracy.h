@@ -7,18 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "apps/measuring/image_truth.h"
 #include "models/classification.h"
+#include "pipit/evaluate.h"
+#include "pipit/measuring/image_truth.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
-struct ShareInterval {
-  double low = 0;
-  double high = 0;
-};
-
-/// Wilson's score interval of hits / n at 95 %: unlike the normal one it stays in [0, 1] and holds near the ends.
-ShareInterval wilson(std::int64_t hits, std::int64_t n);
+/// hits / n with its interval. Throws Error without images.
+tools::Share share_of(std::int64_t hits, std::int64_t n);
 
 /// Some of a class's images by how much a model says that they are of it.
 struct RankedImage {
@@ -29,14 +25,7 @@ struct RankedImage {
 /// probabilities share one. 0 without an image of the class.
 double average_precision(std::vector<RankedImage> images);
 
-/// How well an independent class is told from the others.
-struct ClassAccuracy {
-  int index = 0;
-  std::int64_t images = 0;     ///< of the class
-  std::int64_t yes = 0;        ///< of these the answer is yes
-  std::int64_t false_yes = 0;  ///< of others it is
-  double average_precision = 0;
-};
+using tools::ClassAccuracy;
 
 /// Counts answers. What is right: the class, as the one with the largest score; yes or no; of tags the same class where
 /// every image has exactly one, else all of an image's tags and no other.
@@ -54,11 +43,13 @@ class Accuracy {
   std::int64_t top5() const { return top5_; }
   /// Whether an answer is all tags of an image.
   bool of_sets() const { return of_sets_; }
+  /// What right() counts: "exact" of sets, "accuracy" of yes or no, else "top-1".
+  std::string measure() const { return of_sets_ ? "exact" : output_.yes_or_no() ? "accuracy" : "top-1"; }
   /// Whether its scores were added; what follows is about images of which they were.
   bool has(std::size_t image) const { return answers_[image].has_value(); }
   bool is_right(std::size_t image) const { return answers_[image] == truth(image); }
   const std::vector<int>& answer(std::size_t image) const { return answers_[image].value(); }
-  /// The accuracy of yes, or of every tag that an image has, in the order of classes.
+  /// The accuracy of yes, or of every tag that an image has, in the order of classes; without labels.
   std::vector<ClassAccuracy> classes() const;
 
  private:
@@ -73,4 +64,4 @@ class Accuracy {
   std::vector<float> probabilities_;  // [added, values], of independent classes
 };
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -1,12 +1,12 @@
-#include "apps/measuring/precision_ladder.h"
+#include "pipit/measuring/precision_ladder.h"
 
 #include <algorithm>
 #include <map>
 
-#include "apps/measuring/timing.h"
 #include "engine/base/statistics.h"
+#include "pipit/measuring/timing.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -118,7 +118,7 @@ struct Orders {
 
 Orders find_orders(const MixedModel& model, PreparedImages& some, PreparedImages& images,
                    std::span<const ConstTensorView> batch, const Judge& judge, const ImageOutputs& int8,
-                   const ProgressReport& progress) {
+                   const ImagesDone& progress) {
   const auto candidates = static_cast<std::int64_t>(model.layers().size() + model.followers().size());
   std::int64_t shares_total = 0;
   const LayerShares shares = measure_shares(model, some, true, [&](std::int64_t done, std::int64_t total) {
@@ -153,7 +153,7 @@ Orders find_orders(const MixedModel& model, PreparedImages& some, PreparedImages
 }  // namespace
 
 Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImages& images, const Judge& judge,
-                    const ProgressReport& judging, const ProgressReport& climbing) {
+                    const ImagesDone& judging, const ImagesDone& climbing) {
   const std::vector<Tensor> first = first_batch(some);
   const std::vector<ConstTensorView> batch = views_of(first);
   const ImageOutputs int8 = run_outputs(model.in_int8(), images);
@@ -207,4 +207,4 @@ Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImage
   return search;
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

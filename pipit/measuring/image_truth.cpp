@@ -1,6 +1,5 @@
-#include "apps/measuring/image_truth.h"
+#include "pipit/measuring/image_truth.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -13,7 +12,7 @@
 #include "models/image/format.h"
 #include "quant/hash.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -169,10 +168,9 @@ class TruthFile {
             ? "the model says yes or no"
             : fmt::format(
                   "one class is right where scores are {}; --scores sigmoid or sigmoid-logits "
-                  "says that any number may be",
+                  "say that any number may be",
                   score_kind_name(output_.kind));
-    throw CLI::ValidationError(
-        "--truth", fmt::format("{}: an image of {} classes, but {}", place(), classes.size(), why));
+    throw ArgumentError(fmt::format("{}: an image of {} classes, but {}", place(), classes.size(), why));
   }
 
   const std::string& name_;
@@ -225,4 +223,4 @@ ImageTruth read_truth(const std::string& folder, const std::string& csv, const L
   return truth;
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -1,4 +1,4 @@
-#include "apps/display/preparation_notes.h"
+#include "pipit/detail/preparation_notes.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,14 +7,13 @@
 #include <cmath>
 #include <numeric>
 
-#include "apps/display/terminal.h"
 #include "layers/scores.h"
 #include "models/catalogue.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 nlohmann::ordered_json preparation_json(const Preparation& p) {
-  nlohmann::ordered_json json = {{"source", detail::source_name(p.source)}};
+  nlohmann::ordered_json json = {{"source", source_name(p.source)}};
   json["preset"] = p.preset.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(p.preset);
   json["given"] = p.given;
   if (p.source == Preparation::Source::arrays) return {{"source", source_name(p.source)}};
@@ -127,13 +126,4 @@ nlohmann::ordered_json excluded_json(const LeftOut& left_out,
   return json;
 }
 
-void print_notes(const std::vector<std::string>& notes) {
-  for (const std::string& note : notes) print_error("note: " + note);
-}
-
-Preprocess noted_preprocess(const Model& model, const Preparation& preparation, bool quiet) {
-  if (!quiet) print_notes(notes_on(model, preparation, true, false, {}, 0));
-  return preparation.preprocess;
-}
-
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -10,7 +10,7 @@
 #include "compile/mixed_model.h"
 #include "models/prepared_images.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 /// The model's first output for all images: [N, values], one image after the other.
 struct ImageOutputs {
@@ -49,4 +49,4 @@ struct LayerShares {
 LayerShares measure_shares(const MixedModel& model, PreparedImages& images, bool only_alone,
                            const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

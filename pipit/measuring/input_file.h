@@ -7,7 +7,7 @@
 
 #include "models/model.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 class InputFiles {
  public:
@@ -30,4 +30,4 @@ class InputFiles {
   std::map<std::size_t, File> files_;  // by input
 };
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

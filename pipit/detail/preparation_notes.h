@@ -11,11 +11,7 @@
 #include "models/model.h"
 #include "pipit/detail/preparation.h"
 
-namespace pipit::internal::apps {
-
-using detail::describe;
-using detail::Preparation;
-using detail::source_text;
+namespace pipit::internal::detail {
 
 /// The JSON form (models/image/preprocess.h) with "source", "preset" and "given" first.
 nlohmann::ordered_json preparation_json(const Preparation& preparation);
@@ -47,10 +43,5 @@ void add_image_notes(std::vector<std::string>& notes, const LeftOut& left_out,
                      const std::vector<UnreadableImage>& unreadable, std::int64_t total);
 /// The same for JSON: "left_out" and "unreadable", each where there is one.
 nlohmann::ordered_json excluded_json(const LeftOut& left_out, const std::vector<UnreadableImage>& unreadable);
-/// Writes them to stderr.
-void print_notes(const std::vector<std::string>& notes);
-/// How images are prepared, for a command that prints no answers of them; unless `quiet` a note says on stderr where it
-/// was guessed, or where the model's weights are random.
-Preprocess noted_preprocess(const Model& model, const Preparation& preparation, bool quiet);
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -1,0 +1,16 @@
+#include "apps/display/notes.h"
+
+#include "apps/display/terminal.h"
+
+namespace pipit::internal::apps {
+
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) print_error("note: " + note);
+}
+
+Preprocess noted_preprocess(const Model& model, const detail::Preparation& preparation, bool quiet) {
+  if (!quiet) print_notes(detail::notes_on(model, preparation, true, false, {}, 0));
+  return preparation.preprocess;
+}
+
+}  // namespace pipit::internal::apps

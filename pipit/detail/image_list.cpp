@@ -1,0 +1,64 @@
+#include "pipit/detail/image_list.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <string>
+
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+#include "pipit/detail/image_names.h"
+
+namespace pipit::internal::detail {
+
+namespace fs = std::filesystem;
+
+ImageList list_given(std::span<const fs::path> given, bool strict) {
+  ImageList images;
+  const ImageNames names(given);
+  std::set<std::string> seen;
+  for (const fs::path& path : given) {
+    ImageFiles found;
+    if (given.size() > 1 && is_folder(path)) {
+      add_images(found, path);
+    } else {
+      found = list_images(path);
+    }
+    for (fs::path& image : found.paths) {
+      if (seen.insert(names.of(image)).second) {
+        images.files.paths.push_back(std::move(image));
+      } else {
+        ++images.repeated;
+      }
+    }
+    images.files.left_out.add(found.left_out);
+  }
+  if (strict || images.files.paths.empty()) images.files.left_out.end_at_folders();
+  if (images.files.paths.empty()) fail("no images are given");
+  return images;
+}
+
+void refuse_preprocessing(const PreprocessOptions& options, std::span<const fs::path> arrays) {
+  if (options == PreprocessOptions{}) return;
+  throw ArgumentError(
+      fmt::format("preprocessing (a preset, --resize, --mean and the like) applies to images only; the "
+                  "arrays of {} are taken as "
+                  "they are",
+                  arrays[0].string()));
+}
+
+Preparation of_arrays() {
+  Preparation preparation;
+  preparation.source = Preparation::Source::arrays;
+  return preparation;
+}
+
+std::vector<tools::ExcludedImage> excluded_images(const LeftOut& left_out,
+                                                  const std::vector<UnreadableImage>& unreadable) {
+  std::vector<tools::ExcludedImage> excluded;
+  for (const UnreadableImage& one : left_out.folders) excluded.push_back({one.path, one.error, true});
+  for (const UnreadableImage& one : unreadable) excluded.push_back({one.path, one.error, false});
+  return excluded;
+}
+
+}  // namespace pipit::internal::detail

@@ -1,0 +1,26 @@
+/// @file
+/// How far long work is.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace pipit::tools {
+
+/// A part of some work.
+struct Stage {
+  std::string name;  ///< "comparing"
+  double share = 1;  ///< about how much of the time of all stages it takes, in any unit
+};
+
+/// What is told of work of several stages. Calls come one at a time, in any thread; what they throw ends the work.
+struct StageProgress {
+  /// Before the first stage: all of them, in order. May be empty.
+  std::function<void(const std::vector<Stage>& stages)> planned;
+  /// As a stage goes on: its name, and what is done of its own total. May be empty.
+  std::function<void(const std::string& stage, std::int64_t done, std::int64_t total)> update;
+};
+
+}  // namespace pipit::tools
