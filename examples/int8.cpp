@@ -36,7 +36,7 @@ int main(int argc, char** argv) try {
   for (const auto& entry : std::filesystem::directory_iterator(argv[2])) images.push_back(entry.path());
 
   // 1. Find the range of every tensor. The plan is a file: this step is done once, on any machine.
-  for (const std::string& note : pipit::tools::calibrate(argv[1], images, argv[3]))
+  for (const std::string& note : pipit::tools::calibrate(argv[1], images, {.plan = argv[3]}).notes)
     std::printf("note: %s\n", note.c_str());
 
   // 2. The same model twice. A precision is one option of loading; nothing else in a program changes.

@@ -166,9 +166,8 @@ Difference diff(const std::string& name, std::span<const fs::path> given, const 
   const std::optional<ClassOutput> output = find_class_output(model.graph, model.scores);
   if (output) result.scores = output->kind;
   Graph fused = fuse(std::move(model.graph));
-  std::vector<QuantizationPlan::Kept> kept;
-  for (const std::string& text : options.load.keep) kept.push_back(parse_keep(text));
-  for (std::string& note : keep_nodes(scales, fused, kept)) result.notes.push_back(std::move(note));
+  for (std::string& note : keep_nodes(scales, fused, kept_of(options.load)))
+    result.notes.push_back(std::move(note));
   // Kernels chosen by timing may differ from run to run in the last digits.
   LoadOptions load = options.load;
   load.precision = Precision::fp32;

@@ -14,13 +14,15 @@
 
 #include <string_view>
 
+#include "pipit/calibrate.h"
 #include "pipit/classifier.h"
 #include "pipit/compiled_model.h"
 #include "pipit/diff.h"
 #include "pipit/error.h"
 #include "pipit/evaluate.h"
+#include "pipit/profile.h"
+#include "pipit/quantize.h"
 #include "pipit/scores.h"
-#include "pipit/tools.h"
 #include "pipit/types.h"
 
 namespace pipit {

@@ -1,24 +1,18 @@
 // pipit calibrate MODEL IMAGES: the ranges and INT8 scales of a model's tensors.
+#include "pipit/calibrate.h"
+
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 
 #include "apps/commands/commands.h"
 #include "apps/display/next_command.h"
 #include "apps/display/output_files.h"
-#include "apps/display/print_json.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/options/list_option.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
-#include "engine/base/file.h"
-#include "models/image/folder.h"
-#include "pipit/detail/calibration.h"
-#include "pipit/measuring/runner.h"
-#include "quant/export_scales.h"
-#include "quant/kept_layers.h"
 
 namespace pipit::internal::apps {
 
@@ -32,11 +26,12 @@ struct CalibrateOptions {
   std::string output;
   std::vector<std::string> merge;
   std::vector<std::string> exports;
-  ThresholdOptions method;
+  tools::RangeOptions range;
   bool method_given = false;
   std::optional<double> percentile;
   bool per_tensor_weights = false;
-  detail::Corrections corrections;
+  bool equalize = false;
+  bool bias_correction = false;
   bool no_histograms = false;
   std::int64_t limit = 0;
   std::int64_t skip = 0;
@@ -44,70 +39,40 @@ struct CalibrateOptions {
   bool strict = false;
 };
 
-const std::map<std::string, ThresholdMethod> kMethods = {{"minmax", ThresholdMethod::minmax},
-                                                         {"percentile", ThresholdMethod::percentile},
-                                                         {"entropy", ThresholdMethod::entropy},
-                                                         {"mse", ThresholdMethod::mse}};
+const std::map<std::string, tools::RangeMethod> kMethods = {{"minmax", tools::RangeMethod::minmax},
+                                                            {"percentile", tools::RangeMethod::percentile},
+                                                            {"entropy", tools::RangeMethod::entropy},
+                                                            {"mse", tools::RangeMethod::mse}};
 
-// Every n-th image, so that all classes have a share, or without --limit all from --skip on.
-ImageFiles choose_images(const CalibrateOptions& options) {
-  ImageFiles found = list_images(options.images);
-  if (options.strict) found.left_out.end_at_folders();
-  std::vector<std::filesystem::path>& images = found.paths;
-  const auto total = static_cast<std::int64_t>(images.size());
-  if (options.skip >= total)
-    fail("--skip {}: {} holds {}", options.skip, options.images, counted(total, "image"));
-  images.erase(images.begin(), images.begin() + options.skip);
-  images = spread(std::move(images), options.limit);
-  return found;
+std::string method_name(tools::RangeMethod method) {
+  return std::ranges::find(kMethods, method, &std::pair<const std::string, tools::RangeMethod>::second)
+      ->first;
 }
 
-// What a run says besides its plan: `excluded` as excluded_json() has it.
-nlohmann::ordered_json remarks_json(const QuantizationPlan& plan, const std::vector<std::string>& notes,
-                                    const nlohmann::ordered_json& excluded) {
-  nlohmann::ordered_json json = {{"notes", notes}};
-  const Clipping clipping = clipping_of(plan);
-  json["clipping"] = {{"above", kMuchClipped}, {"tensors", clipping.tensors}};
-  if (clipping.worst != nullptr) {
-    json["clipping"]["worst"] = clipping.worst->name;
-    json["clipping"]["clipped"] = clipping.worst->clipped;
-  }
-  json["moved"] = std::ranges::count_if(plan.tensors, &TensorScale::moved);
-  json.update(excluded);
-  return json;
-}
-
-void print_plan(const CalibrateOptions& options, const QuantizationPlan& plan,
-                const std::vector<std::string>& notes, const nlohmann::ordered_json& excluded) {
-  if (options.common.json) {
-    nlohmann::ordered_json json = nlohmann::ordered_json::parse(to_json(plan, false));
-    json.update(remarks_json(plan, notes, excluded));
-    print_json(json);
-    return;
-  }
+void print_table(const CalibrateOptions& options, const tools::Calibration& result) {
   Table table({{"tensor", Table::Align::left, 0, true},
                {"min", Table::Align::right, 2},
                {"max", Table::Align::right, 2},
                {"threshold", Table::Align::right},
                {"scale", Table::Align::right, 1},
                {"clipped", Table::Align::right}});
-  for (const TensorScale& t : plan.tensors) {
+  for (const tools::TensorRange& t : result.tensors) {
     table.add({t.name, fmt::format("{:.4g}", t.min), fmt::format("{:.4g}", t.max),
                fmt::format("{:.4g}", t.threshold), fmt::format("{:.4g}", t.scale),
                fmt::format("{:.4f} %", 100 * t.clipped)});
   }
   std::string kept;
-  for (const QuantizationPlan::Kept& k : plan.keep) {
-    kept += fmt::format("{} stays in {}{}\n", printable(k.node), k.precision,
+  for (const tools::KeptLayer& k : result.kept) {
+    kept += fmt::format("{} stays in {}{}\n", printable(k.name), precision_name(k.precision),
                         k.why.empty() ? "" : ": " + printable(k.why));
   }
   const int width = table_width(options.wide);
-  fmt::print("{}\n{}", table.str(0, width),
-             wrapped(fmt::format("{}{}, {}, method {}; written to {}\n", kept,
-                                 counted(static_cast<std::int64_t>(plan.tensors.size()), "tensor"),
-                                 counted(static_cast<std::int64_t>(plan.images.size()), "image"),
-                                 threshold_method_name(plan.method.method), printable(options.output)),
-                     2, width));
+  fmt::print(
+      "{}\n{}", table.str(0, width),
+      wrapped(fmt::format("{}{}, {}, method {}; written to {}\n", kept,
+                          counted(std::ssize(result.tensors), "tensor"), counted(result.images, "image"),
+                          method_name(result.method), printable(options.output)),
+              2, width));
 }
 
 // The file of an --export.
@@ -142,9 +107,9 @@ void check_usage(const CalibrateOptions& options) {
   std::vector<std::string> inputs = options.merge;
   inputs.insert(inputs.end(), {options.model.model, options.images});
   check_output("--output", options.output, inputs);
-  if (options.corrections.equalize && !options.exports.empty())
+  if (options.equalize && !options.exports.empty())
     throw CLI::ValidationError("--export", "other engines would run the model as it is, not equalized");
-  if (options.percentile && options.method.method != ThresholdMethod::percentile)
+  if (options.percentile && options.range.method != tools::RangeMethod::percentile)
     throw CLI::ValidationError("--percentile", "is for --method percentile");
   check_exports(options, inputs);
 }
@@ -161,67 +126,58 @@ void check_merge(const CLI::App& command) {
   }
 }
 
+tools::PlanFiles files_of(const CalibrateOptions& options) {
+  tools::PlanFiles files;
+  files.plan = options.output;
+  files.histograms = !options.no_histograms;
+  for (const std::string& format : options.exports)
+    (format == "ncnn" ? files.ncnn_table : files.trt_cache) = export_path(options, format);
+  return files;
+}
+
+tools::Calibration calibrate_images(const CalibrateOptions& options, const tools::RangeOptions& range) {
+  const bool quiet = options.common.quiet;
+  tools::CalibrateOptions how;
+  how.load = options.common.load_options();
+  options.model.add_to(how.load);
+  how.preprocess = options.image.preprocess_options();
+  how.range = range;
+  how.per_channel_weights = !options.per_tensor_weights;
+  how.equalize = options.equalize;
+  how.bias_correction = options.bias_correction;
+  how.skip = options.skip;
+  how.limit = options.limit;
+  how.strict = options.strict;
+  std::optional<Progress> progress;
+  how.progress = [&](std::int64_t done, std::int64_t total) {
+    if (!progress) progress.emplace("calibrate", total, quiet);
+    progress->update(done);
+  };
+  if (!quiet) how.note = [](const std::string& note) { print_notes({note}); };
+  return tools::calibrate(options.model.model, std::array{std::filesystem::path(options.images)},
+                          files_of(options), how);
+}
+
 int calibrate(const CalibrateOptions& options) {
   check_usage(options);
-  if (!options.merge.empty()) {
-    std::vector<QuantizationPlan> plans;
-    for (const std::string& path : options.merge) plans.push_back(read_quantization_plan(path));
-    QuantizationPlan merged = merge_plans(plans);
-    if (options.method_given) {  // the histograms serve every method
-      merged.method = options.method;
-      if (options.percentile) merged.method.percentile = *options.percentile;
-      set_scales(merged);
-    }
-    write_quantization_plan(options.output, merged, !options.no_histograms);
-    for (const std::string& format : options.exports) {
-      if (format == "trt-cache") write_file(export_path(options, format), to_trt_cache(merged));
-    }
-    const std::vector<std::string> notes = scale_notes(merged);
-    if (!options.common.quiet) print_notes(notes);
-    print_plan(options, merged, notes, nlohmann::ordered_json::object());
-    print_next(options.common.quiet, {"diff", merged.model, "photos", "--plan", options.output},
-               "what INT8 costs each layer");
-    return kExitOk;
+  tools::RangeOptions range = options.range;
+  if (options.percentile) range.percentile = *options.percentile;
+  const bool merges = !options.merge.empty();
+  const std::vector<std::filesystem::path> plans(options.merge.begin(), options.merge.end());
+  const tools::Calibration result =
+      merges ? tools::merge_calibrations(plans, files_of(options),
+                                         options.method_given ? std::optional(range) : std::nullopt)
+             : calibrate_images(options, range);
+  if (!options.common.quiet) print_notes(result.notes);
+  if (options.common.json) {
+    fmt::print("{}", result.json);
+  } else {
+    print_table(options, result);
   }
-  Model model = options.model.load();
-  detail::need_floating_point(model, "calibrate");
-  const ImageFiles files = choose_images(options);
-  const std::vector<std::filesystem::path>& images = files.paths;
-  const Preprocess preprocess =
-      noted_preprocess(model, options.image.resolve(model, images), options.common.quiet);
-  QuantizationPlan plan = detail::empty_plan(model, preprocess);
-  if (are_arrays(images)) plan.preprocess.clear();
-  plan.method = options.method;
-  if (options.percentile) plan.method.percentile = *options.percentile;
-  plan.weights_per_channel = !options.per_tensor_weights;
-  Graph fused = fuse(std::move(model.graph));
-  plan.keep = kept_by_default(fused);
-  const std::vector<std::string> kept_notes = keep_nodes(plan, fused, options.common.kept());
-  const bool ncnn =
-      std::find(options.exports.begin(), options.exports.end(), "ncnn") != options.exports.end();
-  const Graph laid_out = ncnn ? lower(fused) : Graph{};
-  detail::Calibrated done;
-  {
-    Progress progress("calibrate", static_cast<std::int64_t>(images.size()), options.common.quiet);
-    done = detail::calibrate_on(
-        plan, model.name, std::move(fused), preprocess, images,
-        detail::ImageNames(std::array{std::filesystem::path(options.images)}),
-        options.common.compile_options().planning, options.corrections,
-        [&](std::int64_t count, std::int64_t) { progress.update(count); }, options.strict);
-  }
-  done.notes.insert(done.notes.begin(), kept_notes.begin(), kept_notes.end());
-  add_image_notes(done.notes, files.left_out, done.unreadable, std::ssize(images));
-  if (!options.common.quiet) print_notes(done.notes);
-  write_quantization_plan(options.output, plan, !options.no_histograms);
-  for (const std::string& format : options.exports) {
-    if (format == "trt-cache") write_file(export_path(options, format), to_trt_cache(plan));
-    if (format == "ncnn")
-      write_file(export_path(options, format),
-                 to_ncnn_table(plan, laid_out, weight_scales(laid_out, plan.weights_per_channel)));
-  }
-  print_plan(options, plan, done.notes, excluded_json(files.left_out, done.unreadable));
-  print_next(options.common.quiet, {"diff", options.model.model, options.images, "--plan", options.output},
-             "what INT8 costs each layer");
+  print_next(
+      options.common.quiet,
+      {"diff", result.model, merges ? "photos" : std::string_view(options.images), "--plan", options.output},
+      "what INT8 costs each layer");
   return kExitOk;
 }
 
@@ -248,7 +204,7 @@ void add_calibrate(CLI::App& app, int& exit_code) {
                    "The plan to write, JSON; an existing file is replaced (required)")
       ->type_name("FILE");
   one_of(command->add_option_function<std::string>(
-             "--method", [options](const std::string& name) { options->method.method = kMethods.at(name); },
+             "--method", [options](const std::string& name) { options->range.method = kMethods.at(name); },
              "How ranges are chosen: the largest magnitude, a percentile, least KL divergence, or least mean "
              "squared error [mse]"),
          {"minmax", "percentile", "entropy", "mse"});
@@ -258,10 +214,10 @@ void add_calibrate(CLI::App& app, int& exit_code) {
       ->check(positive_number() & CLI::Range(0.0, 100.0));
   command->add_flag("--per-tensor-weights", options->per_tensor_weights,
                     "One scale for all weights of a node instead of one per output channel");
-  command->add_flag("--equalize", options->corrections.equalize,
+  command->add_flag("--equalize", options->equalize,
                     "Cross-layer equalization: balance the channels between neighbouring convolutions before "
                     "calibrating (Nagel et al. 2019); the plan holds the factors");
-  command->add_flag("--bias-correction", options->corrections.bias_correction,
+  command->add_flag("--bias-correction", options->bias_correction,
                     "Correct biases for the change of each output's mean that rounding the weights causes "
                     "(Nagel et al. 2019); the plan holds the differences");
   command->add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")

@@ -1,18 +1,14 @@
 // pipit quantize MODEL --plan PLAN --output FILE: the model with its plan's scales as a QDQ ONNX file.
+#include "pipit/quantize.h"
+
 #include "apps/commands/commands.h"
 #include "apps/display/next_command.h"
 #include "apps/display/output_files.h"
-#include "apps/display/print_json.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
-#include "engine/base/file.h"
-#include "engine/base/version.h"
 #include "engine/platform/host_memory.h"
-#include "pipit/detail/load.h"
-#include "pipit/detail/quantized_file.h"
-#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
 
@@ -25,43 +21,29 @@ struct QuantizeCommand {
   std::string activations = "u8";
 };
 
-void check_usage(const QuantizeCommand& options) {
+int quantize(const QuantizeCommand& options) {
+  const std::string& model = options.model.model;
   if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
   if (options.output.empty()) throw CLI::RequiredError("--output");
-  check_output("--output", options.output, {options.model.model, options.common.plan});
-}
-
-int quantize(const QuantizeCommand& options) {
-  check_usage(options);
-  Model model = options.model.load();
-  const std::string name = model.name;
-  const bool symbolic_batch = !model.fixed_batch && !options.model.batch;
-  const detail::QuantizedFile file =
-      detail::quantized_file(std::move(model), options.common.plan, options.common.kept(),
-                             options.activations == "s8" ? DType::i8 : DType::u8, symbolic_batch);
-  if (!file.differences.empty() && !options.common.quiet)
-    print_error("note: " + detail::differences_note(options.common.plan, file.differences));
+  check_output("--output", options.output, {model, options.common.plan});
+  tools::QuantizeOptions how;
+  options.model.add_to(how.load);
+  how.load.keep = options.common.keep;
+  how.signed_activations = options.activations == "s8";
+  const tools::QuantizedFile file = tools::quantize(model, options.common.plan, options.output, how);
   if (!options.common.quiet) print_notes(file.notes);
-  write_file(options.output, file.bytes);
   if (options.common.json) {
-    print_json({{"pipit", version()},
-                {"command", "quantize"},
-                {"model", name},
-                {"output", options.output},
-                {"preprocess_differences", file.differences},
-                {"activations", options.activations},
-                {"int8_nodes", file.quantized},
-                {"kept_nodes", file.kept},
-                {"bytes", file.bytes.size()}});
+    fmt::print("{}", file.json);
   } else {
     fmt::print("{}", wrapped(fmt::format("{}: {} in INT8, {} in floating point; {}\n",
-                                         printable(options.output), counted(file.quantized, "node"),
-                                         counted(file.kept, "convolution or fully connected layer",
+                                         printable(options.output), counted(file.int8_layers, "node"),
+                                         counted(file.float_layers, "convolution or fully connected layer",
                                                  "convolutions or fully connected layers"),
-                                         mebibytes(file.bytes.size())),
+                                         mebibytes(static_cast<std::size_t>(file.bytes))),
                              2, terminal_width()));
   }
-  print_next(options.common.quiet, {"bench", name, "--against", options.output}, "both in turns, whole runs");
+  print_next(options.common.quiet, {"bench", model, "--against", options.output},
+             "both in turns, whole runs");
   return kExitOk;
 }
 

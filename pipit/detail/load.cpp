@@ -133,12 +133,18 @@ void check_precision(const std::string& model, const Graph& graph, const LoadOpt
                         ": int8 needs a quantization plan with the scales that pipit calibrate writes");
 }
 
+std::vector<QuantizationPlan::Kept> kept_of(const LoadOptions& options) {
+  std::vector<QuantizationPlan::Kept> kept;
+  for (const std::string& text : options.keep) kept.push_back(parse_keep(text));
+  return kept;
+}
+
 CompileOptions compile_options(const LoadOptions& options) {
   check(options);
   CompileOptions how;
   how.gpus = options.gpus;
   how.tuning = kernel_tuning(options.tuning, options.tuning_cache);
-  for (const std::string& text : options.keep) how.keep.push_back(parse_keep(text));
+  how.keep = kept_of(options);
   how.per_sample_scales = options.per_sample_scales;
   how.group_size = options.group_size;
   PlanOptions& planning = how.planning;

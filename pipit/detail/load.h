@@ -37,6 +37,8 @@ void check_precision(const std::string& model, const Graph& graph, const LoadOpt
 
 /// How it is compiled, but for the scales of options.plan. Throws Error for values out of range.
 CompileOptions compile_options(const LoadOptions& options);
+/// LoadOptions::keep, parsed.
+std::vector<QuantizationPlan::Kept> kept_of(const LoadOptions& options);
 /// Null for Tuning::by_order without a cache.
 std::shared_ptr<KernelTuning> kernel_tuning(Tuning tuning, const std::filesystem::path& cache);
 

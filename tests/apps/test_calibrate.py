@@ -414,7 +414,7 @@ class Calibrate(CommandTest):
             self.assertEqual([p.name for p in self.folder.glob("out.json*")], [])
 
         refused(MODEL, "nowhere", code=RUNTIME, words=["nowhere"])
-        refused(MODEL, "images", "--skip", 7, code=RUNTIME, words=["--skip"])
+        refused(MODEL, "images", "--skip", 7, code=RUNTIME, words=["skip is 7"])
         refused(MODEL, code=USAGE, words=["IMAGES"])
         refused(MODEL, "images", "--method", "magic", code=USAGE, words=["--method"])
         refused(MODEL, "images", "--percentile", 101, code=USAGE, words=["--percentile"])

@@ -79,8 +79,8 @@ class FloatModes : public ::testing::Test {
 
   fs::path calibrated(const std::string& name) {
     tools::CalibrateOptions options;
-    options.threads = 1;
-    tools::calibrate(kModel, images_, scratch_ / name, options);
+    options.load.threads = 1;
+    tools::calibrate(kModel, images_, {.plan = scratch_ / name}, options);
     return scratch_ / name;
   }
 

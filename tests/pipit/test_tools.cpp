@@ -36,9 +36,9 @@ class Tools : public ::testing::Test {
       scratch.write("image" + std::to_string(i) + ".bmp", pipit::internal::test::bmp(32, i));
     images = {scratch.path()};
     tools::CalibrateOptions options;
-    options.threads = 1;
+    options.load.threads = 1;
     options.progress = [&](std::int64_t done, std::int64_t total) { seen = {done, total}; };
-    notes = tools::calibrate(kModel, images, plan, options);
+    notes = tools::calibrate(kModel, images, {.plan = plan}, options).notes;
   }
   Scratch scratch{"tools"};
   std::vector<fs::path> images;
@@ -138,26 +138,64 @@ TEST_F(Tools, ImagesThatCannotBeUsedAreExcludedAndToldOf) {
   scratch.write("broken.png", "no image");
   scratch.write("moving.jpg", "GIF89a..........................");
   tools::CalibrateOptions options;
-  options.threads = 1;
-  EXPECT_THAT(tools::calibrate(kModel, images, scratch / "p.json", options),
+  options.load.threads = 1;
+  EXPECT_THAT(tools::calibrate(kModel, images, {.plan = scratch / "p.json"}, options).notes,
               AllOf(Contains(AllOf(HasSubstr("1 of 7 images"), HasSubstr("broken.png"))),
                     Contains(HasSubstr("1 GIF"))));
   options.strict = true;
-  EXPECT_THAT([&] { tools::calibrate(kModel, images, scratch / "p.json", options); },
+  EXPECT_THAT([&] { tools::calibrate(kModel, images, {.plan = scratch / "p.json"}, options); },
               ThrowsMessage<Error>(HasSubstr("broken.png")));
 }
 
 TEST_F(Tools, RefusesWhatCannotBe) {
   const std::vector<fs::path> none = {scratch / "none"};
-  EXPECT_THAT([&] { tools::calibrate(kModel, none, scratch / "p.json"); },
+  EXPECT_THAT([&] { tools::calibrate(kModel, none, {.plan = scratch / "p.json"}); },
               ThrowsMessage<Error>(HasSubstr("none")));
-  EXPECT_THROW(tools::calibrate(kModel, {}, scratch / "p.json"), Error);
-  EXPECT_THROW(tools::calibrate(kModel, images, scratch / "no folder" / "p.json"), Error);
+  EXPECT_THROW(tools::calibrate(kModel, {}, {.plan = scratch / "p.json"}), Error);
+  EXPECT_THROW(tools::calibrate(kModel, images, {.plan = scratch / "no folder" / "p.json"}), Error);
   tools::CalibrateOptions options;
-  options.percentile = 0;
-  EXPECT_THAT([&] { tools::calibrate(kModel, images, scratch / "p.json", options); },
+  options.range.percentile = 0;
+  EXPECT_THAT([&] { tools::calibrate(kModel, images, {.plan = scratch / "p.json"}, options); },
               ThrowsMessage<Error>(HasSubstr("percentile is 0")));
   EXPECT_FALSE(fs::exists(scratch / "p.json"));
+}
+
+TEST_F(Tools, PartialCalibrationsMergeExactly) {
+  const std::vector<fs::path> all = {scratch / "image0.bmp", scratch / "image1.bmp", scratch / "image2.bmp"};
+  tools::CalibrateOptions options;
+  options.load.threads = 1;
+  const auto content = [](const fs::path& file) {
+    std::ifstream stream(file, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
+  const auto parts = std::vector<fs::path>{scratch / "a.json", scratch / "b.json"};
+  tools::calibrate(kModel, std::span(all).first(1), {.plan = parts[0]}, options);
+  tools::calibrate(kModel, std::span(all).last(2), {.plan = parts[1]}, options);
+  const tools::Calibration whole = tools::calibrate(kModel, all, {.plan = scratch / "whole.json"}, options);
+  const tools::Calibration merged =
+      tools::merge_calibrations(parts, {.plan = scratch / "merged.json", .trt_cache = scratch / "cache"});
+  EXPECT_EQ(content(scratch / "merged.json"), content(scratch / "whole.json"));
+  EXPECT_EQ(merged.images, 3);
+  ASSERT_EQ(merged.tensors.size(), whole.tensors.size());
+  for (std::size_t i = 0; i < whole.tensors.size(); ++i)
+    EXPECT_EQ(merged.tensors[i].scale, whole.tensors[i].scale) << whole.tensors[i].name;
+  EXPECT_THAT(content(scratch / "cache"), HasSubstr("TRT-"));
+
+  tools::RangeOptions range;
+  range.method = tools::RangeMethod::minmax;
+  const tools::Calibration wide = tools::merge_calibrations(parts, {.plan = scratch / "wide.json"}, range);
+  EXPECT_EQ(wide.method, tools::RangeMethod::minmax);
+  for (std::size_t i = 0; i < whole.tensors.size(); ++i)
+    EXPECT_GE(wide.tensors[i].threshold, whole.tensors[i].threshold * (1 - 1e-6)) << whole.tensors[i].name;
+
+  EXPECT_THAT([&] { tools::merge_calibrations(parts, {.plan = parts[0]}); },
+              ThrowsMessage<Error>(HasSubstr("a.json")));
+  EXPECT_THAT(
+      [&] {
+        tools::merge_calibrations(parts, {.plan = scratch / "x.json", .ncnn_table = scratch / "x.table"});
+      },
+      ThrowsMessage<pipit::ArgumentError>(HasSubstr("weights")));
+  EXPECT_FALSE(fs::exists(scratch / "x.json"));
 }
 
 TEST_F(Tools, NothingThatIsReadIsReplaced) {
@@ -173,11 +211,11 @@ TEST_F(Tools, NothingThatIsReadIsReplaced) {
   const std::vector<std::string> before = {content(model), content(image), content(plan)};
   const std::vector<fs::path> one = {image};
   for (const fs::path& output : {model, scratch / "link.json", image, scratch / "image.json"}) {
-    EXPECT_THAT([&] { tools::calibrate(model.string(), one, output); },
+    EXPECT_THAT([&] { tools::calibrate(model.string(), one, {.plan = output}); },
                 ThrowsMessage<Error>(AllOf(HasSubstr(output.string()), HasSubstr("which is read"))));
   }
   EXPECT_THAT(
-      [&] { tools::calibrate(model.string(), images, image); },
+      [&] { tools::calibrate(model.string(), images, {.plan = image}); },
       ThrowsMessage<Error>(AllOf(HasSubstr(image.string()), HasSubstr(scratch.path().string() + "'"))));
   for (const fs::path& output : {model, plan, scratch / "link.json"}) {
     EXPECT_THAT([&] { tools::quantize(model.string(), plan, output); },
@@ -198,8 +236,8 @@ TEST_F(Tools, FoldersWithTheSameNamesMakeAPlanThatIsRead) {
   const fs::path far = scratch / "far";
   const auto calibrated = [&](const std::vector<fs::path>& given) {
     tools::CalibrateOptions options;
-    options.threads = 1;
-    notes = tools::calibrate(kModel, given, plan, options);
+    options.load.threads = 1;
+    notes = tools::calibrate(kModel, given, {.plan = plan}, options).notes;
     LoadOptions int8 = one_thread(Precision::int8);
     int8.plan = plan;
     CompiledModel(kModel, int8);

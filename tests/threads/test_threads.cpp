@@ -129,8 +129,8 @@ TEST(Threads, CalibrateCompareAndRunInInt8) {
   at_a_time(2, [&](int t) {
     const auto plan = scratch / ("plan" + std::to_string(t) + ".json");
     tools::CalibrateOptions calibrate;
-    calibrate.threads = 3;
-    tools::calibrate(kModel, images, plan, calibrate);
+    calibrate.load.threads = 3;
+    tools::calibrate(kModel, images, {.plan = plan}, calibrate);
     tools::DiffOptions compare;
     compare.load.threads = 3;
     compare.shares = false;

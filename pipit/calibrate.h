@@ -1,0 +1,107 @@
+/// @file
+/// INT8 scales from images.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pipit/accuracy.h"
+#include "pipit/classifier.h"
+
+namespace pipit::tools {
+
+/// How far the range of a tensor reaches.
+enum class RangeMethod : std::uint8_t {
+  minmax,      ///< to the largest magnitude
+  percentile,  ///< to RangeOptions::percentile percent of the magnitudes
+  entropy,     ///< where the KL divergence between both distributions is least
+  mse,         ///< where the mean squared error of rounding and clipping is least
+};
+
+/// How ranges are chosen from histograms.
+struct RangeOptions {
+  RangeMethod method = RangeMethod::mse;  ///< how far they reach
+  double percentile = 99.99;              ///< for RangeMethod::percentile, in (0, 100]
+};
+
+/// What is written of a calibration.
+struct PlanFiles {
+  std::filesystem::path plan;  ///< a JSON file for LoadOptions::plan (docs/quantization-plan.md)
+  /// The plan holds the histograms, which merge_calibrations() and another RangeMethod need; it is larger.
+  bool histograms = true;
+  std::filesystem::path trt_cache;  ///< also the ranges as a calibration cache of TensorRT; empty: none
+  /// Also the scales as a table of ncnn; empty: none. Needs the model, so not of merge_calibrations().
+  std::filesystem::path ncnn_table;
+};
+
+/// How scales are found.
+struct CalibrateOptions {
+  /// How the model is read, LoadOptions::keep (the plan says so), threads, and kernels. It runs in fp32 on the CPU.
+  LoadOptions load;
+  PreprocessOptions preprocess;     ///< how the images are prepared
+  RangeOptions range;               ///< how far ranges reach
+  bool per_channel_weights = true;  ///< a scale per output channel; else one for all weights of a layer
+  bool equalize = false;            ///< cross-layer equalization (Nagel et al. 2019, section 4.1)
+  bool bias_correction = false;     ///< bias correction (the same, section 4.2)
+  std::int64_t skip = 0;            ///< images at the beginning that are left out
+  std::int64_t limit = 0;           ///< images to use of the others, spread evenly; 0: all
+  /// Throw Error for the first image or folder that cannot be used, instead of excluding it.
+  bool strict = false;
+  /// Called as images are done, in any thread, one call at a time. May be empty. What it throws ends the calibration.
+  std::function<void(std::int64_t done, std::int64_t total)> progress;
+  /// Called before anything runs with what a user should know, one sentence each time. May be empty.
+  std::function<void(const std::string& note)> note;
+};
+
+/// The range of one tensor.
+struct TensorRange {
+  std::string name;      ///< of the tensor in the model
+  double min = 0;        ///< of all values
+  double max = 0;        ///< of all values
+  double threshold = 0;  ///< the magnitude that becomes 127
+  double scale = 1;      ///< the value of one step
+  double clipped = 0;    ///< share of the values beyond the threshold
+};
+
+/// A layer that stays in floating point.
+struct KeptLayer {
+  std::string name;                       ///< in the model
+  Precision precision = Precision::fp32;  ///< what it computes in
+  std::string why;                        ///< in words; empty where it was asked for
+};
+
+/// What calibrate() found and wrote.
+struct Calibration {
+  std::string model;                      ///< as it was given
+  RangeMethod method = RangeMethod::mse;  ///< of the ranges
+  std::vector<TensorRange> tensors;       ///< in the order of the model
+  std::vector<KeptLayer> kept;            ///< layers that stay in floating point
+  std::int64_t images = 0;                ///< that were used
+  std::vector<ExcludedImage> excluded;    ///< that could not be used
+  std::vector<std::string> notes;         ///< what a user should know
+  std::string json;                       ///< all of it, as `pipit calibrate --json` writes it
+};
+
+/// Runs a model in fp32 on the CPU over `images` (files, or folders of them, also arrays; a hundred of all kinds are a
+/// good start) and writes the ranges and INT8 scales of its tensors. The same kernels run every time, so the same
+/// images give the same plan. An image that is given twice counts once, copies count each. Throws Error where no image
+/// can be used, for a model that cannot be read and a file that cannot be written, which is there in full or not at
+/// all; before anything runs, for an output that is, under whatever name, the model, one of the images or what pipit
+/// keeps in its cache; UnsupportedError for a model that is quantized already or has nothing to quantize; ArgumentError
+/// for options that cannot be. May be called from any thread.
+Calibration calibrate(const std::string& model, std::span<const std::filesystem::path> images,
+                      const PlanFiles& output, const CalibrateOptions& options = {});
+
+/// Adds up plans of one model that were calibrated on different images with the same options, and sets the scales anew:
+/// the result is that of one calibration on all images. `range`: another method than that of the plans. Throws Error
+/// where they differ in model, preprocessing, kept layers or method, an image is in two of them, or one has no
+/// histograms. May be called from any thread.
+Calibration merge_calibrations(std::span<const std::filesystem::path> plans, const PlanFiles& output,
+                               const std::optional<RangeOptions>& range = {});
+
+}  // namespace pipit::tools

@@ -1,0 +1,46 @@
+#include "pipit/quantize.h"
+
+#include <array>
+
+#include "engine/base/file.h"
+#include "engine/base/version.h"
+#include "engine/platform/float_mode.h"
+#include "models/run_files.h"
+#include "pipit/detail/load.h"
+#include "pipit/detail/quantized_file.h"
+#include "pipit/measuring/json.h"
+#include "quant/kept_layers.h"
+
+namespace pipit::tools {
+
+using namespace internal;
+
+QuantizedFile quantize(const std::string& model, const std::filesystem::path& plan,
+                       const std::filesystem::path& output, const QuantizeOptions& options) {
+  const ScopedFloatMode mode;
+  check_output_file(output, std::array{model, plan.string()});
+  Model loaded = detail::read_model(model, options.load);
+  const bool symbolic_batch = !loaded.fixed_batch && !options.load.batch;
+  const detail::QuantizedFile file =
+      detail::quantized_file(std::move(loaded), plan, detail::kept_of(options.load),
+                             options.signed_activations ? DType::i8 : DType::u8, symbolic_batch);
+  write_file(output, file.bytes);
+  QuantizedFile result;
+  result.int8_layers = file.quantized;
+  result.float_layers = file.kept;
+  result.bytes = static_cast<std::int64_t>(file.bytes.size());
+  if (!file.differences.empty()) result.notes.push_back(detail::differences_note(plan, file.differences));
+  result.notes.insert(result.notes.end(), file.notes.begin(), file.notes.end());
+  result.json = detail::json_text({{"pipit", version()},
+                                   {"command", "quantize"},
+                                   {"model", model},
+                                   {"output", output.string()},
+                                   {"preprocess_differences", file.differences},
+                                   {"activations", options.signed_activations ? "s8" : "u8"},
+                                   {"int8_nodes", file.quantized},
+                                   {"kept_nodes", file.kept},
+                                   {"bytes", file.bytes.size()}});
+  return result;
+}
+
+}  // namespace pipit::tools
