@@ -1,16 +1,5 @@
 #include "pipit/measuring/drop_json.h"
 
-namespace pipit::tools {
-
-std::string_view verdict_name(Verdict verdict) {
-  using internal::DropVerdict;
-  return internal::verdict_name(verdict == Verdict::proven   ? DropVerdict::proven
-                                : verdict == Verdict::broken ? DropVerdict::broken
-                                                             : DropVerdict::unproven);
-}
-
-}  // namespace pipit::tools
-
 namespace pipit::internal::detail {
 
 tools::Drop drop_of(const PairedAnswers& answers, double base) {
