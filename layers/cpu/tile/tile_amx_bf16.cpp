@@ -52,7 +52,7 @@ struct BF16 : BF16Sums {
 #pragma GCC unroll 2
       for (int v = 0; v < Vectors; ++v) {
         const __m512 sum = _mm512_add_ps(reinterpret_cast<__m512>(sums[i * Vectors + v]), bias[v]);
-        BF16Sums::finish<Whole>(reinterpret_cast<SumVector>(sum), call, v, residual, c, nullptr);
+        BF16Sums::finish<Whole>(reinterpret_cast<Vector>(sum), call, v, residual, c, nullptr);
       }
       c += call.c_stride;
       if (residual != nullptr) residual += call.residual_stride;

@@ -33,8 +33,7 @@ struct BF16 : BF16Sums {
   }
   PIPIT_TILE_INLINE Vector load(const std::byte* b) { return reinterpret_cast<Vector>(_mm512_load_si512(b)); }
   PIPIT_TILE_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) {
-    return reinterpret_cast<Vector>(_mm512_dpbf16_ps(
-        reinterpret_cast<__m512>(sum), reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b)));
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   }
 };
 

@@ -5,7 +5,8 @@
 
 // Sums of 16 outputs of a pixel. AVX512-BF16 and AMX take subnormal operands and results for 0.
 struct BF16Sums {
-  using Vector = int __attribute__((vector_size(64)));  // as in tile_avx512.cpp: others stay in memory
+  using Vector =
+      float __attribute__((vector_size(64)));  // GCC 12 would keep sums in memory that are integers or __m512
   static constexpr int kLanes = 16;
   static constexpr int kStep = 2;
 
