@@ -91,10 +91,13 @@ struct StoredOperand {
     const std::int64_t first = dense ? begin : 0;
     widen_row(type, data, first, stage, (dense ? end : elements) - first);
   }
-  // `count` elements of a row from element `at` on; `begin` as in prepare().
-  StridedFloats row(std::int64_t at, std::int64_t begin, std::int64_t count, float* stage) const {
-    if (!is_stored_float(type)) return {reinterpret_cast<const float*>(data) + at, step};
-    if (prepared()) return {stage + (dense ? at - begin : at), step};
+  // Whether rows() gives several rows at once where they lie `next` apart.
+  bool serves_rows(std::int64_t next) const { return !is_stored_float(type) || prepared() || next == 0; }
+  // Rows of `count` elements, the first from element `at` on and the others `next` apart; `begin` as in prepare().
+  StridedFloats rows(std::int64_t at, std::int64_t next, std::int64_t begin, std::int64_t count,
+                     float* stage) const {
+    if (!is_stored_float(type)) return {reinterpret_cast<const float*>(data) + at, step, next};
+    if (prepared()) return {stage + (dense ? at - begin : at), step, next};
     widen_row(type, data, at, stage, step == 0 ? 1 : count);
     return {stage, step};
   }
@@ -128,14 +131,20 @@ class BinaryKernel final : public Kernel {
     const auto steps = loop_.row_strides();
     const StoredOperand a(inputs[0], steps[1], result);
     const StoredOperand b(inputs[1], steps[2], result);
+    const auto next = loop_.row_steps();
+    const bool together = a.serves_rows(next[1]) && b.serves_rows(next[2]);
     parallel_chunks(pool, loop_.size(), kStaged, [&](std::int64_t begin, std::int64_t end) {
-      float stages[3][kStaged];
+      alignas(64) float stages[3][kStaged];
       a.prepare(begin, end, stages[0]);
       b.prepare(begin, end, stages[1]);
-      // The result is dense in loop order.
-      loop_.for_each_run(begin, end, [&](const auto& at, std::int64_t count) {
-        binary_span(attributes_, a.row(at[1], begin, count, stages[0]), b.row(at[2], begin, count, stages[1]),
-                    stages[2] + (at[0] - begin), {count});
+      // The result is dense in loop order. Rows may be short: a call takes as many as it can.
+      loop_.for_each_rows(begin, end, [&](const auto& at, std::int64_t count, std::int64_t rows) {
+        const std::int64_t most = together ? rows : 1;
+        for (std::int64_t r = 0; r < rows; r += most) {
+          binary_span(attributes_, a.rows(at[1] + r * next[1], next[1], begin, count, stages[0]),
+                      b.rows(at[2] + r * next[2], next[2], begin, count, stages[1]),
+                      stages[2] + (at[0] + r * next[0] - begin), {count, most, next[0]});
+        }
       });
       narrow_row(stages[2], result.desc.dtype, result.data, begin, end - begin);
     });
