@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
-"""Times pipit against ONNX Runtime, OpenVINO and ncnn on the CPU, in float32, interleaved in one run.
+"""Times pipit against ONNX Runtime, OpenVINO and ncnn on the CPU, interleaved in one run.
+
+Rows are pipit in fp32 and bf16, and each peer in fp32 and in its default, what its users get who set nothing: OpenVINO
+computes in bf16 where the CPU multiplies it, ncnn stores halves. A row names what the engine says that it computes in;
+where that is f32 by default, the peer has one row.
 
 For every model and batch, each round starts a fresh process per engine in turn, so that drift of the machine hits
 all of them; a process warms up, times runs for --seconds, and reports the median. Printed per engine: the median
-over rounds with its range, the ratio to pipit round by round (above 1: pipit is faster) with its range, and the
-largest peak memory of its processes (Python and libraries included, see cpu_engines.py).
+over rounds with its range, the ratios to pipit in fp32 and in bf16 round by round (above 1: pipit is faster) with
+their ranges, and the largest peak memory of its processes (Python and libraries included, see cpu_engines.py).
 
     cpu.py build/pipit resnet50.onnx squeezenet.onnx --batch 1,8 --threads 2 --rounds 5 --json result.json
 
-Before that, every engine computes the same input; an engine whose output is more than 1e-3 (relative norm) away from
-ONNX Runtime's is timed on something else, so it is left out and the exit code is 4. Engines that are not installed
+Before that, every engine computes the same input; an engine whose output is more than 1e-3 (relative norm; 1e-2 in f16,
+0.1 in bf16) away from ONNX Runtime's is timed on something else, so it is left out and the exit code is 4. Engines that are not installed
 or cannot take a model are skipped with the reason.
 
 Needs: pip install numpy onnx onnxruntime; openvino; ncnn pnnx (pnnx converts, once per model, into --work).
---other NAME=PATH adds another build of pipit as an engine.
+--other NAME=PATH adds another build of pipit as an engine, in fp32.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ else:
 
 PEERS = ("onnxruntime", "openvino", "ncnn")
 HERE = Path(__file__).resolve().parent
-TOLERANCE = 1e-3
+TOLERANCE = {"f32": 1e-3, "f16": 1e-2, "bf16": 0.1}
 
 
 class Skip(Exception):
@@ -58,6 +62,24 @@ def call(command: list[str], threads: int, **options) -> str:
         lines = (done.stderr or done.stdout).strip().splitlines()
         raise Skip(f"exit code {done.returncode}: {lines[-1] if lines else 'no message'}")
     return done.stdout
+
+
+@dataclass
+class Engine:
+    """What is timed in a row."""
+
+    name: str  # without what it computes in
+    precision: str  # "fp32", of a peer also "default", of pipit also "bf16"
+    pipit: Path | None = None  # none: a peer
+
+    @property
+    def key(self) -> str:
+        return f"{self.name} {self.precision}"
+
+    def run(self, case: Case, a: argparse.Namespace) -> dict:
+        if self.pipit:
+            return run_pipit(self.pipit, case, a, self.precision)
+        return run_peer(self.name, case, a, a.seconds, precision=self.precision)
 
 
 @dataclass
@@ -111,10 +133,11 @@ def converted(case: Case, work: Path) -> Path:
     return folder / "model.ncnn.param"
 
 
-def run_peer(engine: str, case: Case, a: argparse.Namespace, seconds: float, output: Path | None = None) -> dict:
+def run_peer(engine: str, case: Case, a: argparse.Namespace, seconds: float, output: Path | None = None,
+             precision: str = "fp32") -> dict:
     model = converted(case, a.work) if engine == "ncnn" else case.path
     command = [sys.executable, str(HERE / "cpu_engines.py"), engine, str(model), "x".join(map(str, case.shape))]
-    command += [str(a.threads), str(seconds)]
+    command += [str(a.threads), str(seconds), "--precision", precision]
     for name in case.free:
         command += ["--free", name]
     if output:
@@ -122,14 +145,15 @@ def run_peer(engine: str, case: Case, a: argparse.Namespace, seconds: float, out
     return json.loads(call(command, a.threads))
 
 
-def run_pipit(pipit: Path, case: Case, a: argparse.Namespace) -> dict:
+def run_pipit(pipit: Path, case: Case, a: argparse.Namespace, precision: str) -> dict:
     command = [str(pipit), "bench", str(case.path), "--json", "--quiet", "--threads", str(a.threads), "--warmup", "3"]
-    command += ["--batch", str(case.batch), "--seconds", str(a.seconds)]
+    command += ["--batch", str(case.batch), "--seconds", str(a.seconds), "--precision", precision]
     row = json.loads(call(command, a.threads))["results"][0]
     return row | {"peak_mib": row["peak_rss_bytes"] / 2**20}
 
 
-def check_pipit(pipit: Path, case: Case, a: argparse.Namespace, x: np.ndarray, expected: np.ndarray) -> float:
+def check_pipit(pipit: Path, case: Case, a: argparse.Namespace, x: np.ndarray, expected: np.ndarray,
+                precision: str) -> float:
     """The relative error of pipit's answer, through `pipit verify`."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "case"
@@ -140,70 +164,89 @@ def check_pipit(pipit: Path, case: Case, a: argparse.Namespace, x: np.ndarray, e
         for file, name, value in (("input_0.pb", case.input, x), ("output_0.pb", case.output, expected)):
             (data / file).write_bytes(onnx.numpy_helper.from_array(value, name).SerializeToString())
         command = [str(pipit), "verify", str(folder), "--json", "--norm", "1e30", "--threads", str(a.threads)]
+        command += ["--precision", precision]
         return json.loads(call(command, a.threads))["tests"][0]["relative_error"]
 
 
-def agreeing(case: Case, a: argparse.Namespace, engines: dict[str, Path | None]) -> tuple[dict, dict, bool]:
-    """Relative errors of the engines that agree with ONNX Runtime, reasons why others are skipped, and whether one
-    of these computed something else."""
-    errors: dict[str, float] = {}
-    skipped: dict[str, str] = {}
-    wrong = False
+@dataclass
+class Agreement:
+    """What the engines answer before they are timed."""
+
+    errors: dict[str, float] = field(default_factory=dict)  # relative, of those that agree with ONNX Runtime
+    computed: dict[str, str] = field(default_factory=dict)  # what they compute in: "f32", "bf16", ...
+    skipped: dict[str, str] = field(default_factory=dict)  # why others take no part
+    wrong: bool = False  # one of these computed something else
+
+
+def agreeing(case: Case, a: argparse.Namespace, engines: list[Engine]) -> Agreement:
+    found = Agreement()
     x = np.random.default_rng(1).standard_normal(case.shape, dtype=np.float32)
     expected = None
+    # ONNX Runtime in fp32 goes first, and every peer's fp32 before its default.
+    order = sorted(engines, key=lambda e: (e.name != "onnxruntime", e.precision != "fp32"))
     with tempfile.TemporaryDirectory() as temporary:
-        for engine, pipit in sorted(engines.items(), key=lambda item: item[0] != "onnxruntime"):
+        for engine in order:
+            key = engine.key
             try:
-                if pipit is None:
-                    if importlib.util.find_spec(engine) is None:
+                if engine.pipit is None:
+                    if importlib.util.find_spec(engine.name) is None:
                         raise Skip("not installed")
-                    file = Path(temporary) / f"{engine}.npy"
-                    run_peer(engine, case, a, 0, file)
+                    file = Path(temporary) / f"{engine.name}.npy"
+                    computed = run_peer(engine.name, case, a, 0, file, engine.precision)["precision"]
+                    if engine.precision == "default" and computed == "f32" and f"{engine.name} fp32" in found.errors:
+                        raise Skip(f"its default is f32: the row '{engine.name} fp32'")
                     y = np.load(file)
-                    if engine == "onnxruntime":
+                    if expected is None and key == "onnxruntime fp32":
                         expected = y
                     if expected is None:
                         raise Skip("no ONNX Runtime to compare its output with")
                     if y.size != expected.size:
                         raise Skip(f"its output has {y.size} values, not {expected.size}")
-                    errors[engine] = float(np.linalg.norm(y.ravel() - expected.ravel()) / np.linalg.norm(expected))
+                    error = float(np.linalg.norm(y.ravel() - expected.ravel()) / np.linalg.norm(expected))
                 else:
-                    errors[engine] = 0.0 if expected is None else check_pipit(pipit, case, a, x, expected)
-                if not errors[engine] <= TOLERANCE:
-                    wrong = True
-                    raise Skip(f"its output differs: relative error {errors[engine]:.2g}")
+                    computed = engine.precision.replace("fp32", "f32")
+                    error = 0.0 if expected is None else check_pipit(engine.pipit, case, a, x, expected, engine.precision)
+                if not error <= TOLERANCE[computed]:
+                    found.wrong = True
+                    raise Skip(f"its output differs: relative error {error:.2g}")
+                found.errors[key], found.computed[key] = error, computed
             except Skip as reason:
-                errors.pop(engine, None)
-                skipped[engine] = str(reason)
-    return errors, skipped, wrong
+                found.skipped[key] = str(reason)
+    return found
 
 
 def spread(values: list[float], digits: int) -> str:
     return f"{statistics.median(values):.{digits}f} [{min(values):.{digits}f}, {max(values):.{digits}f}]"
 
 
-def measure(case: Case, a: argparse.Namespace, engines: dict[str, Path | None]) -> tuple[dict, bool]:
-    errors, skipped, wrong = agreeing(case, a, engines)
-    for engine, reason in skipped.items():
-        print(f"{case.name}, batch {case.batch}: {engine} is left out: {reason}", file=sys.stderr, flush=True)
-    rounds: dict[str, list[dict]] = {engine: [] for engine in engines if engine in errors}
+def measure(case: Case, a: argparse.Namespace, engines: list[Engine]) -> tuple[dict, bool]:
+    found = agreeing(case, a, engines)
+    for key, reason in found.skipped.items():
+        print(f"{case.name}, batch {case.batch}: {key} is left out: {reason}", file=sys.stderr, flush=True)
+    order = [engine for engine in engines if engine.key in found.errors]
+    rounds: dict[str, list[dict]] = {engine.key: [] for engine in order}
     for r in range(a.rounds):
-        order = list(rounds)
-        for engine in order[r % len(order):] + order[:r % len(order)]:
-            pipit = engines[engine]
-            row = run_pipit(pipit, case, a) if pipit else run_peer(engine, case, a, a.seconds)
-            rounds[engine].append(row)
-    result: dict = {"model": case.name, "batch": case.batch, "threads": a.threads, "engines": {}, "skipped": skipped}
-    ours = [row["median_ms"] for row in rounds.get("pipit", [])]
-    for engine, rows in rounds.items():
+        turn = r % max(len(order), 1)
+        for engine in order[turn:] + order[:turn]:
+            rounds[engine.key].append(engine.run(case, a))
+    result: dict = {"model": case.name, "batch": case.batch, "threads": a.threads, "engines": {}, "skipped": found.skipped}
+
+    def ratios(times: list[float], to: str) -> list[float]:
+        return [theirs / own["median_ms"] for theirs, own in zip(times, rounds.get(to, []))]
+
+    for key, rows in rounds.items():
         times = [row["median_ms"] for row in rows]
-        ratios = [theirs / own for theirs, own in zip(times, ours)]
-        entry = {"ms": times, "ratio": ratios, "load_ms": [row["load_ms"] for row in rows],
-                 "peak_mib": max(row["peak_mib"] for row in rows), "relative_error": errors[engine]}
-        result["engines"][engine] = entry
-        print(f"| {case.name} | {case.batch} | {engine} | {spread(times, 2)} | {spread(ratios, 2) if ratios else ''} "
+        entry = {"precision": found.computed[key], "ms": times, "ratio": ratios(times, "pipit fp32"),
+                 "ratio_to_bf16": ratios(times, "pipit bf16"), "load_ms": [row["load_ms"] for row in rows],
+                 "peak_mib": max(row["peak_mib"] for row in rows), "relative_error": found.errors[key]}
+        result["engines"][key] = entry
+        name = f"{key} ({entry['precision']})" if key.endswith(" default") else key
+        if f"{key.removesuffix(' fp32')} default" in found.skipped and found.computed[key] == "f32":
+            name += ", its default"
+        cells = [spread(entry[ratio], 2) if entry[ratio] else "" for ratio in ("ratio", "ratio_to_bf16")]
+        print(f"| {case.name} | {case.batch} | {name} | {spread(times, 2)} | {cells[0]} | {cells[1]} "
               f"| {entry['peak_mib']:.0f} |", flush=True)
-    return result, wrong
+    return result, found.wrong
 
 
 def cpu_name() -> str:
@@ -235,16 +278,16 @@ def main() -> int:
     for name in peers:
         if name not in PEERS:
             parser.error(f"--engines: there is no '{name}'; there are {', '.join(PEERS)}")
-    engines: dict[str, Path | None] = {"pipit": a.pipit}
+    engines = [Engine("pipit", precision, a.pipit) for precision in ("fp32", "bf16")]
     for other in a.other:
         name, equals, path = other.partition("=")
-        if not equals or name in engines or name in PEERS:
+        if not equals or name in PEERS or name in [engine.name for engine in engines]:
             parser.error(f"--other: '{other}' is not NAME=PATH with a name of its own")
-        engines[name] = Path(path)
-    engines |= dict.fromkeys(peers)
+        engines.append(Engine(name, "fp32", Path(path)))
+    engines += [Engine(name, precision) for name in peers for precision in ("fp32", "default")]
 
-    print("| model | batch | engine | ms, median of rounds [range] | ratio to pipit | peak MiB |")
-    print("|---|---|---|---|---|---|", flush=True)
+    print("| model | batch | engine | ms, median of rounds [range] | ratio to pipit fp32 | to pipit bf16 | peak MiB |")
+    print("|---|---|---|---|---|---|---|", flush=True)
     results, wrong = [], False
     for path in a.models:
         for batch in a.batch:

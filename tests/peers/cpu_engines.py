@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """One peer engine, one model: the process that cpu.py starts. Prints one line of JSON.
 
-    cpu_engines.py ENGINE MODEL SHAPE THREADS SECONDS [--free NAME]... [--output FILE.npy]
+    cpu_engines.py ENGINE MODEL SHAPE THREADS SECONDS [--precision default|fp32] [--free NAME]... [--output FILE.npy]
 
-Every engine computes in float32 with THREADS threads, on a standard normal input of SHAPE (1x3x224x224), seed 1. It
+Every engine computes with THREADS threads in what it chooses itself, or with --precision fp32 in float32, on a standard normal input of SHAPE (1x3x224x224), seed 1. It
 warms up (3 runs, and a tenth of SECONDS), then times runs until SECONDS have passed, at least 3. Peak memory is the
 process's, Python and the engine's libraries included; `import_mib` is what these took before the model was opened.
+`precision` is what the engine says that it computes floats in: f32, bf16, f16.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 class OnnxRuntime:
     package = "onnxruntime"
 
-    def __init__(self, model: Path, shape: list[int], threads: int, free: list[str]) -> None:
+    def __init__(self, model: Path, shape: list[int], threads: int, free: list[str], _precision: str) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -35,6 +36,7 @@ class OnnxRuntime:
             options.add_free_dimension_override_by_name(name, shape[0])
         self.session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
         self.name = self.session.get_inputs()[0].name
+        self.precision = "f32"  # a float32 model in any case: on x86 no option says otherwise
 
     def run(self, x: np.ndarray) -> np.ndarray:
         return self.session.run(None, {self.name: x})[0]
@@ -43,20 +45,19 @@ class OnnxRuntime:
 class OpenVino:
     package = "openvino"
 
-    def __init__(self, model: Path, shape: list[int], threads: int, free: list[str]) -> None:
+    def __init__(self, model: Path, shape: list[int], threads: int, free: list[str], precision: str) -> None:
         import openvino
 
         core = openvino.Core()
         graph = core.read_model(str(model))
         if free:
             graph.reshape({graph.inputs[0]: shape})
-        options = {
-            "INFERENCE_PRECISION_HINT": "f32",
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_NUM_THREADS": threads,
-            "NUM_STREAMS": 1,
-        }
-        self.request = core.compile_model(graph, "CPU", options).create_infer_request()
+        options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+        if precision == "fp32":  # or bf16 where the CPU multiplies it
+            options["INFERENCE_PRECISION_HINT"] = "f32"
+        compiled = core.compile_model(graph, "CPU", options)
+        self.precision = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
+        self.request = compiled.create_infer_request()
 
     def run(self, x: np.ndarray) -> np.ndarray:
         return self.request.infer([x], share_inputs=True, share_outputs=True)[0]
@@ -67,13 +68,18 @@ class Ncnn:
 
     package = "ncnn"
 
-    def __init__(self, model: Path, _shape: list[int], threads: int, _free: list[str]) -> None:
+    def __init__(self, model: Path, _shape: list[int], threads: int, _free: list[str], precision: str) -> None:
         import ncnn
 
         self.mat = ncnn.Mat
         self.net = ncnn.Net()
-        for option in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage", "vulkan_compute"):
-            setattr(self.net.opt, f"use_{option}", False)
+        options = self.net.opt
+        options.use_vulkan_compute = False
+        if precision == "fp32":
+            for option in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_packed", "bf16_storage"):
+                setattr(options, f"use_{option}", False)
+        # What it may store: where the CPU lacks instructions for it, ncnn takes f32 and does not say so.
+        self.precision = "bf16" if options.use_bf16_storage else "f16" if options.use_fp16_storage else "f32"
         self.net.opt.num_threads = threads
         if self.net.load_param(str(model)) != 0 or self.net.load_model(str(model.with_suffix(".bin"))) != 0:
             raise RuntimeError(f"ncnn could not load {model}")
@@ -106,6 +112,8 @@ def main() -> None:
     parser.add_argument("shape", type=lambda text: [int(extent) for extent in text.split("x")])
     parser.add_argument("threads", type=int)
     parser.add_argument("seconds", type=float)
+    parser.add_argument("--precision", choices=("default", "fp32"), default="default",
+                        help="what the engine chooses itself, or float32 [default]")
     parser.add_argument("--free", action="append", default=[], help="a symbolic dimension of the model: the batch")
     parser.add_argument("--output", type=Path, help="write what the model answers here")
     a = parser.parse_args()
@@ -115,7 +123,7 @@ def main() -> None:
     import_mib = peak_mib()
     x = np.random.default_rng(1).standard_normal(a.shape, dtype=np.float32)
     begin = time.perf_counter()
-    engine = engine_class(a.model, a.shape, a.threads, a.free)
+    engine = engine_class(a.model, a.shape, a.threads, a.free, a.precision)
     load_ms = 1e3 * (time.perf_counter() - begin)
 
     warm = time.perf_counter()
@@ -131,7 +139,7 @@ def main() -> None:
         begin = time.perf_counter()
         engine.run(x)
         times.append(1e3 * (time.perf_counter() - begin))
-    print(json.dumps({"median_ms": statistics.median(times), "runs": len(times), "load_ms": load_ms,
+    print(json.dumps({"precision": engine.precision, "median_ms": statistics.median(times), "runs": len(times), "load_ms": load_ms,
                       "import_mib": import_mib, "peak_mib": peak_mib()}))
 
 

@@ -6,7 +6,9 @@
 Both quantize the same model, calibrated on the same images: pipit with `pipit calibrate` (every tensor symmetric,
 weights per output channel), ONNX Runtime with quantize_static as its documentation recommends for x86 (QDQ, u8
 activations, s8 weights per channel, after its own pre-processing), range by min and max unless --method says
-otherwise. OpenVINO, where it is installed, runs the file that ONNX Runtime quantized. The images are read as one input of the model: short side 256, centre crop of its width, ImageNet's mean.
+otherwise. OpenVINO, where it is installed, runs the file that ONNX Runtime quantized, once with the layers that are not
+quantized in its default, bf16 where the CPU multiplies it, and once with them in fp32. The images are read as one input
+of the model: short side 256, centre crop of its width, ImageNet's mean.
 
 In every round each of them runs in a process of its own, in turn; rounds rotate the order. Printed: medians over
 rounds with their range, and ratios round by round (above 1: pipit is faster). Then the answers: relative error of
@@ -31,7 +33,7 @@ import accuracy
 import cpu
 from cpu import Case, Skip, call, cpu_name, spread
 
-PEERS = ["onnxruntime"] + ["openvino"] * (importlib.util.find_spec("openvino") is not None)
+PEERS = ["onnxruntime"] + ["openvino", "openvino fp32"] * (importlib.util.find_spec("openvino") is not None)
 COLUMNS = ["pipit fp32", "pipit int8", "onnxruntime fp32", *(f"{peer} int8" for peer in PEERS)]
 
 
@@ -115,19 +117,28 @@ def measure(case: Case, a: argparse.Namespace, folder: Path) -> dict:
         "onnxruntime fp32": lambda: cpu.run_peer("onnxruntime", case, a, a.seconds),
     }
     for peer in PEERS:
-        runs[f"{peer} int8"] = lambda peer=peer: cpu.run_peer(peer, int8, a, a.seconds)
+        name, _, precision = peer.partition(" ")
+        runs[f"{peer} int8"] = lambda name=name, precision=precision: cpu.run_peer(
+            name, int8, a, a.seconds, precision=precision or "default")
     times: dict[str, list[float]] = {name: [] for name in COLUMNS}
+    computed: dict[str, str] = {}  # what an engine says that it computes floats in
     for r in range(a.rounds):
         turn = r % len(COLUMNS)
         for name in COLUMNS[turn:] + COLUMNS[:turn]:
-            times[name].append(runs[name]()["median_ms"])
+            row = runs[name]()
+            times[name].append(row["median_ms"])
+            computed[name] = row["precision"]
     gain = [f / i for f, i in zip(times["pipit fp32"], times["pipit int8"])]
     ratios = {peer: [theirs / ours for theirs, ours in zip(times[f"{peer} int8"], times["pipit int8"])] for peer in PEERS}
     cells = [spread(times[name], 2) for name in COLUMNS] + [spread(gain, 2)]
     cells += [spread(ratio, 2) for ratio in ratios.values()]
     cells += [f"{errors[name]:.3f}" if name in errors else "" for name in ("pipit int8", "onnxruntime int8")]
     print(f"| {case.name} | {case.batch} | {' | '.join(cells)} |", flush=True)
-    return {"model": case.name, "batch": case.batch, "threads": a.threads, "ms": times, "gain": gain, "ratios": ratios,
+    if "openvino int8" in computed:
+        print(f"{case.name}: what is not quantized is in {computed['openvino int8']} in OpenVINO's default",
+              file=sys.stderr, flush=True)
+    return {"model": case.name, "batch": case.batch, "threads": a.threads, "ms": times, "computed": computed, "gain": gain,
+            "ratios": ratios,
             "relative_error": errors}
 
 
@@ -166,7 +177,7 @@ def main() -> int:
             results.append(measure(Case(path / "model.onnx" if path.is_dir() else path, a.batch), a, folder))
     if a.json:
         document = {"cpu": cpu_name(), "cpus": os.cpu_count(), "rounds": a.rounds, "seconds": a.seconds,
-                    "images": count, "method": a.method, "peers": {peer: version(peer) for peer in PEERS}, "results": results}
+                    "images": count, "method": a.method, "peers": {peer: version(peer) for peer in PEERS if " " not in peer}, "results": results}
         temporary_file = a.json.with_suffix(".tmp")
         temporary_file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         temporary_file.replace(a.json)
