@@ -36,14 +36,22 @@ void check_options(const CompileOptions& options) {
   if (gpu && !on_gpus)
     fail_unsupported("precision {} runs on the CPU only; use device cpu, or fp32, fp16 or int8 on a GPU",
                      precision_name(precision));
+  std::vector<QuantizationPlan::Kept> kept = options.keep;
+  if (options.scales) kept.insert(kept.end(), options.scales->keep.begin(), options.scales->keep.end());
+  const auto in_bf16 = std::ranges::find(kept, "bf16", &QuantizationPlan::Kept::precision);
+  if (gpu && in_bf16 != kept.end())
+    fail_unsupported(
+        "layer '{}' is kept in bf16, which runs on the CPU only; use device cpu, or keep it in fp16 or fp32",
+        in_bf16->node);
 }
 
-// quantize_graph() with the options' plan. Names of nodes that are kept in fp32 are added to the target's.
+// quantize_graph() with the options' plan. Names of nodes that are kept are added to the target's.
 Rewritten quantize_by_plan(const Graph& fused, const CompileOptions& options, PassTarget& target) {
   QuantizationPlan plan = *options.scales;
   std::vector<std::string> notes = keep_nodes(plan, fused, options.keep);
   for (const QuantizationPlan::Kept& kept : plan.keep) {
-    if (kept.precision == "fp32") target.keep_f32.insert(kept.node);
+    if (kept.precision == "fp32") target.kept.f32.insert(kept.node);
+    if (kept.precision == "bf16") target.kept.bf16.insert(kept.node);
   }
   const bool gpu = target.device == DeviceKind::cuda;
   Quantized quantized = quantize_graph(fused, plan, {.activations = gpu ? DType::i8 : DType::u8});

@@ -13,9 +13,9 @@ namespace pipit::internal {
 class MixedModel {
  public:
   /// `fused`: without layouts (fuse() of layers/passes/passes.h), not equalized. `options`: how everything is
-  /// compiled; the precision and scales are set here. `kept_as`: what the layers stay in that are chosen here, fp32 or
-  /// fp16, which only a GPU tells apart. Throws Error when the plan does not fit the graph, or leaves nothing that
-  /// could compute in INT8.
+  /// compiled; the precision and scales are set here. `kept_as`: what the layers stay in that are chosen here: fp32,
+  /// fp16, which the CPU computes in fp32, or bf16, which a GPU does not have. Throws Error when the plan does not fit
+  /// the graph, or leaves nothing that could compute in INT8.
   MixedModel(Graph fused, QuantizationPlan plan, CompileOptions options, Precision kept_as = Precision::fp32);
 
   /// The layers with weights that compute in INT8 as the plan says, in the order of the graph.
@@ -24,22 +24,27 @@ class MixedModel {
   /// INT8 already. Keeping one spares its operands and result a rounding for little time.
   const std::vector<std::string>& followers() const { return followers_; }
   const QuantizationPlan& plan() const { return plan_; }
+  Precision kept_as() const { return kept_as_; }
 
   /// Equalized as the plan says, so that values are comparable.
   std::shared_ptr<const ExecutionPlan> in_fp32(bool keep_every_value = false) const;
-  /// In INT8 but for `floating` (of layers() and followers()) and what the plan keeps; where that is all, in fp32, or
-  /// on a GPU in what it is kept in.
+  /// In INT8 but for `floating` (of layers() and followers()) and what the plan keeps; where that is all, in
+  /// what it is kept in.
   std::shared_ptr<const ExecutionPlan> in_int8(const std::set<std::string>& floating = {},
                                                bool keep_every_value = false) const;
-  /// With this one layer in INT8 and all others in floating point. Layers without weights follow as far as they read
-  /// nothing else.
+  /// With this one layer in INT8 and all others in floating point, in fp32 where they are otherwise kept in bf16.
+  /// Layers without weights follow as far as they read nothing else.
   std::shared_ptr<const ExecutionPlan> alone_in_int8(const std::string& layer) const;
-  /// With nothing in INT8, the other end of what in_int8() mixes: in_fp32() where layers are kept in fp32 or the device
-  /// is the CPU.
+  /// Throughout, whatever layers are kept in. CPU only.
+  std::shared_ptr<const ExecutionPlan> in_bf16() const;
+  /// With nothing in INT8, the other end of what in_int8() mixes: in_fp32() where floating_point_is_fp32().
   std::shared_ptr<const ExecutionPlan> in_floating_point() const;
   bool floating_point_is_fp32() const;
 
  private:
+  std::shared_ptr<const ExecutionPlan> in(Precision precision, bool keep_every_value) const;
+  std::shared_ptr<const ExecutionPlan> in_int8_but_for(const std::set<std::string>& floating,
+                                                       Precision kept_as, bool keep_every_value) const;
   std::shared_ptr<const ExecutionPlan> build(Graph graph, CompileOptions options,
                                              bool keep_every_value) const;
   Graph fused_;

@@ -104,6 +104,10 @@ std::vector<QuantizationPlan::Kept> kept_by_default(const Graph& graph) {
   return kept;
 }
 
+bool is_kept_precision(std::string_view name) {
+  return name == "fp32" || name == "fp16" || name == "bf16";
+}
+
 void keep_defaults_as(Precision precision, QuantizationPlan& plan, const Graph& graph) {
   const std::vector<QuantizationPlan::Kept> defaults = kept_by_default(graph);
   for (QuantizationPlan::Kept& kept : plan.keep) {
@@ -115,8 +119,8 @@ QuantizationPlan::Kept parse_keep(std::string_view text) {
   const std::size_t equals = text.rfind('=');
   const std::string_view precision =
       equals == std::string_view::npos ? std::string_view{} : text.substr(equals + 1);
-  if (equals == 0 || (precision != "fp32" && precision != "fp16" && precision != "int8"))
-    fail("'{}' is not NAME=fp32, NAME=fp16 or NAME=int8", text);
+  if (equals == 0 || (!is_kept_precision(precision) && precision != "int8"))
+    fail("'{}' is not NAME=fp32, NAME=fp16, NAME=bf16 or NAME=int8", text);
   return {std::string(text.substr(0, equals)), std::string(precision)};
 }
 

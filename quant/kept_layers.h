@@ -12,8 +12,11 @@
 
 namespace pipit::internal {
 
-/// "NAME=fp32", "NAME=fp16" or "NAME=int8" (the last '=' counts, names may have others). Throws Error for any other
-/// form.
+/// Whether it names a precision that layers are kept in: "fp32", "fp16" or "bf16".
+bool is_kept_precision(std::string_view name);
+
+/// "NAME=fp32", "NAME=fp16", "NAME=bf16" or "NAME=int8" (the last '=' counts, names may have others). Throws Error for
+/// any other form.
 QuantizationPlan::Kept parse_keep(std::string_view text);
 
 /// What a plan keeps in floating point unless it is told otherwise, each with its reason: the average pools over all
@@ -22,8 +25,8 @@ QuantizationPlan::Kept parse_keep(std::string_view text);
 /// `graph`: fused.
 std::vector<QuantizationPlan::Kept> kept_by_default(const Graph& graph);
 
-/// What `plan` has of kept_by_default() it keeps as `precision`, fp32 or fp16, instead. A layer that a GPU keeps in
-/// fp32 takes all layers with it that are connected to it in floating point (assign_precision).
+/// What `plan` has of kept_by_default() it keeps as `precision`, fp32, fp16 or bf16, instead. A layer that is kept
+/// in fp32 takes all layers with it that are connected to it in floating point (assign_precision).
 void keep_defaults_as(Precision precision, QuantizationPlan& plan, const Graph& graph);
 
 /// Adds `requests` to plan.keep; what the plan already says of a node is replaced, and "int8" takes it out. A name is

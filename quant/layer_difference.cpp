@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/graph/dtype.h"
 #include "engine/graph/half.h"
 #include "layers/common/dispatch.h"
 #include "layers/ops/quantization.h"
@@ -52,12 +53,16 @@ std::vector<int> layer_slots(const Graph& graph, const std::vector<LayerDifferen
   return slots;
 }
 
-// What a node of a quantized graph computes in. Halves tell by what it reads and writes: one of both may be f32.
+// What a node of a quantized graph computes in. 16 bits tell by what it reads and writes: one of both may be f32.
 Precision precision_of(const Graph& graph, const Node& node, bool output8) {
   if (output8 || node.layer->type().starts_with('Q')) return Precision::int8;
-  const auto is_half = [&](ValueId id) { return id != kNoValue && graph.value(id).desc.dtype == DType::f16; };
-  const bool half = std::ranges::any_of(node.inputs, is_half) || std::ranges::any_of(node.outputs, is_half);
-  return half ? Precision::fp16 : Precision::fp32;
+  for (const Precision stored : {Precision::fp16, Precision::bf16}) {
+    const auto holds = [&](ValueId id) {
+      return id != kNoValue && graph.value(id).desc.dtype == stored_type(stored);
+    };
+    if (std::ranges::any_of(node.inputs, holds) || std::ranges::any_of(node.outputs, holds)) return stored;
+  }
+  return Precision::fp32;
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ struct QuantizationPlan {
   /// Nodes that do not run in INT8.
   struct Kept {
     std::string node;
-    std::string precision;  ///< "fp32" or "fp16"
+    std::string precision;  ///< "fp32", "fp16" or "bf16"
     std::string why = {};   ///< for people: decides nothing
     friend bool operator==(const Kept&, const Kept&) = default;
   };

@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "quant/json_object.h"
+#include "quant/kept_layers.h"
 #include "quant/quantization_plan.h"
 
 namespace pipit::internal {
@@ -185,7 +186,8 @@ void tensors_from(const JsonObject& object, QuantizationPlan& plan) {
 }
 
 void keep_from(const JsonObject& object, QuantizationPlan& plan) {
-  for (const auto& [node, kept] : object.object("keep", R"({"node name": "fp32" or "fp16"})").items()) {
+  for (const auto& [node, kept] :
+       object.object("keep", R"({"node name": "fp32", "fp16" or "bf16"})").items()) {
     std::string why;
     if (kept.is_object()) {
       const JsonObject reasoned(kept, fmt::format("'keep': '{}'", node));
@@ -193,8 +195,8 @@ void keep_from(const JsonObject& object, QuantizationPlan& plan) {
       why = reasoned.text("why");
     }
     const Json& precision = kept.is_object() ? JsonObject(kept, node).at("precision") : kept;
-    if (precision != "fp32" && precision != "fp16")
-      fail("'keep': the precision of '{}' must be fp32 or fp16, not {}", node, shown(precision));
+    if (!precision.is_string() || !is_kept_precision(precision.get_ref<const std::string&>()))
+      fail("'keep': the precision of '{}' must be fp32, fp16 or bf16, not {}", node, shown(precision));
     plan.keep.push_back({node, precision.get<std::string>(), std::move(why)});
   }
 }

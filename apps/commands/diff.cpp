@@ -191,7 +191,7 @@ void add_diff(CLI::App& app, int& exit_code) {
       "of others.\n"
       "With --device cuda both models run on the GPU, layer by layer; layers that stay in floating point may "
       "be in fp16\n"
-      "there, as the column \"in\" shows.\n"
+      "there, and on the CPU in bf16 if the plan says so, as the column \"in\" shows.\n"
       "Examples:\n"
       "  pipit diff squeezenet.onnx photos --plan plan.json --resize 256 --crop 227 --limit 50\n"
       "  pipit diff resnet20-cifar10 cifar10-test --plan plan.json --fast --json\n"

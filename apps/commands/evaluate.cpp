@@ -54,14 +54,18 @@ std::vector<int> parse_devices(const std::string& text) {
   }
 }
 
+bool is_against_precision(const std::string& against) {
+  return against == "fp32" || against == "fp16" || against == "bf16";
+}
+
 void check_against(const std::string& against) {
   std::error_code ignored;
-  if (against.empty() || against == "fp32" || against == "fp16" || find_named_model(against) != nullptr ||
+  if (against.empty() || is_against_precision(against) || find_named_model(against) != nullptr ||
       std::filesystem::exists(against, ignored))
     return;
   throw CLI::ValidationError(
       "--against",
-      fmt::format("takes fp32, fp16, an ONNX file or the name of a model ({}); '{}' is none of these",
+      fmt::format("takes fp32, fp16, bf16, an ONNX file or the name of a model ({}); '{}' is none of these",
                   named_model_list(), against));
 }
 
@@ -108,9 +112,9 @@ tools::EvaluateOptions library_options(const EvaluateOptions& options) {
   how.strict = options.strict;
   if (!options.against.empty()) {
     tools::Baseline& base = how.against.emplace();
-    if (options.against == "fp16") {
-      base.precision = Precision::fp16;
-    } else if (options.against != "fp32") {
+    if (is_against_precision(options.against)) {
+      base.precision = precisions().at(options.against);
+    } else {
       base.model = options.against;
     }
   }
@@ -200,9 +204,9 @@ void add_evaluate(CLI::App& app, int& exit_code) {
       ->type_name("N,...");
   command
       ->add_option("--against", options->against,
-                   "Also run the same images in fp32 or fp16, or through another model (a file or a name) in "
-                   "fp32, and show the loss of accuracy: paired, with its 95 % interval")
-      ->type_name("fp32|fp16|MODEL");
+                   "Also run the same images in fp32, fp16 or bf16, or through another model (a file or a "
+                   "name) in fp32, and show the loss of accuracy: paired, with its 95 % interval")
+      ->type_name("fp32|fp16|bf16|MODEL");
   command
       ->add_option("--max-drop", options->max_drop,
                    "The most points of accuracy (percent of the images) that may be lost relative to "

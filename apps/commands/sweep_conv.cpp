@@ -118,6 +118,7 @@ void print_seconds(const ConvSweepSeconds& s) {
 
 int sweep_conv(const SweepConvOptions& options) {
   const SweepOptions& shared = options.shared;
+  shared.refuse_bf16_on_gpu("--base", options.bases);
   shared.check({});
   for (const std::string& base : options.all_bases()) {
     if (!options.on_gpu() && base.starts_with(kCudnnBase))
@@ -218,7 +219,7 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
            "Kernels by name (pipit inspect MODEL --why lists some); auto: the fastest of all [auto]")
       ->type_name("auto|KERNEL,...");
   add_choices(*command, "--base", options->bases,
-              {"fp32", "fp16", "int8", std::string(kCudnnBase), std::string(kCudnnBestBase)},
+              {"fp32", "fp16", "bf16", "int8", std::string(kCudnnBase), std::string(kCudnnBestBase)},
               "What the rows are compared with: a precision, with the fastest of its kernels; on a GPU also "
               "cudnn, fp16 as frameworks call it (the first plan of its heuristics, then a kernel that adds "
               "the bias), or cudnn-best (the fastest of its first four plans that include the bias), each in "

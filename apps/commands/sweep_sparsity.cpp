@@ -77,7 +77,7 @@ std::vector<SparseLayer> layers_of(const SweepSparsityOptions& options) {
 std::int64_t group_of(const SweepSparsityOptions& options, Precision precision) {
   if (options.group != 0) return options.group;
   if (options.shared.common.device == DeviceKind::cuda) return 16;
-  return precision == Precision::int8 ? 4 : precision == Precision::fp16 ? 2 : 1;
+  return precision == Precision::int8 ? 4 : stores_16_bits(precision) ? 2 : 1;
 }
 
 double largest(const std::span<const float> values) {
@@ -302,7 +302,7 @@ void add_sweep_sparsity(CLI::App& parent, int& exit_code) {
       ->capture_default_str();
   one_of(command->add_option("--group", options->group,
                              "Neighbouring input channels in a row of K or in mode input-panel; 0: 1 in "
-                             "fp32, 2 in fp16, 4 in INT8, on a GPU 16"),
+                             "fp32, 2 in fp16 and bf16, 4 in INT8, on a GPU 16"),
          {"0", "1", "2", "4", "8", "16"})
       ->capture_default_str();
   one_of(command->add_option(

@@ -12,8 +12,8 @@ namespace pipit::internal::apps {
 struct DeclaredOption {
   std::string name;  ///< "--plan"; of an operand "MODEL"
   /// Words in capitals say what it takes (FILE, FOLDER, IMAGES, MODEL, KERNEL, N), no-KERNEL is a kernel with "no-"
-  /// before its name, other words are taken themselves, with | between: "fp32|fp16|MODEL"; "N,..." is a list; empty: a
-  /// flag
+  /// before its name, other words are taken themselves, with | between: "fp32|fp16|bf16|MODEL"; "N,..." is a list;
+  /// empty: a flag
   std::string value;
   std::string text;  ///< what it does, and in brackets what holds without it
   bool operand = false;

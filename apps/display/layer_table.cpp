@@ -67,7 +67,7 @@ std::string floor_summary(const std::vector<LayerRow>& rows, double ms, bool on_
 // The rates that floors are made of.
 std::string ceilings_line(const Ceilings& ceilings) {
   std::string arithmetic, memory;
-  for (const Products products : {Products::fp32, Products::fp16, Products::int8}) {
+  for (const Products products : {Products::fp32, Products::fp16, Products::bf16, Products::int8}) {
     if (const ArithmeticCeiling* best = ceilings.find(products)) {
       arithmetic += fmt::format("{}{} {:.4g}", arithmetic.empty() ? "" : ", ", products_name(products),
                                 1e-9 * best->flops.best);

@@ -28,7 +28,7 @@ class LayerInput {
   LayerInput(Tensor x, int threads);
   const Tensor& values() const { return x_; }
   double largest() const { return largest_; }  ///< magnitude
-  /// All channels, channels_last, in f32 or f16, or bytes for `device` with `largest` as the largest value.
+  /// All channels, channels_last, in f32, f16 or bf16, or bytes for `device` with `largest` as the largest value.
   std::shared_ptr<const Tensor> as(Precision precision, DeviceKind device, double largest);
   /// The same of those channels that are listed.
   Tensor part(const std::vector<std::int64_t>& channels, Precision precision, DeviceKind device,
@@ -51,7 +51,7 @@ struct LayerMachine {
   std::shared_ptr<LayerClock> clock;  ///< on a GPU
 };
 
-/// fp32, fp16 or int8.
+/// fp32, fp16, on the CPU bf16, or int8.
 struct LayerTarget {
   Precision precision = Precision::fp32;
   std::string kernel;  ///< runs this candidate and no other; empty: the fastest of all

@@ -159,11 +159,12 @@ void CommonOptions::add_plan_to(CLI::App& command) {
 
 void CommonOptions::add_keep_to(CLI::App& command) {
   command
-      .add_option("--keep", keep,
-                  "NAME=fp32 or NAME=fp16: keep this layer in floating point, in addition to those that the "
-                  "plan keeps; NAME=int8: run it in INT8 although the plan keeps it. 'first' and 'last' are "
-                  "the first and last layer with weights. One layer per option; may be repeated. The CPU "
-                  "computes kept layers in fp32")
+      .add_option(
+          "--keep", keep,
+          "NAME=fp32, NAME=fp16 or NAME=bf16: keep this layer in floating point, in addition to those "
+          "that the plan keeps; NAME=int8: run it in INT8 although the plan keeps it. 'first' and "
+          "'last' are the first and last layer with weights. One layer per option; may be repeated. "
+          "The CPU computes layers that are kept in fp16 in fp32; a GPU refuses bf16")
       ->allow_extra_args(false)
       ->check(CLI::Validator(keep_problem, ""))
       ->type_name("NAME=PRECISION");

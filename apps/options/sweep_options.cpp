@@ -1,5 +1,7 @@
 #include "apps/options/sweep_options.h"
 
+#include <algorithm>
+
 #include "apps/display/output_files.h"
 #include "apps/options/list_option.h"
 #include "apps/options/values.h"
@@ -13,7 +15,7 @@ namespace pipit::internal::apps {
 void SweepOptions::add_to(CLI::App& command, const std::string& precision_help,
                           const std::string& seconds_help, const std::string& svg_help,
                           const std::vector<OutputForm>& forms) {
-  add_choices(command, "--precision", precisions, {"fp32", "fp16", "int8"}, precision_help);
+  add_choices(command, "--precision", precisions, {"fp32", "fp16", "bf16", "int8"}, precision_help);
   command.add_option("--seconds", seconds, seconds_help)
       ->check(nonnegative_number())
       ->check(finite_number() & CLI::Range(0.0, 3600.0))
@@ -38,7 +40,14 @@ void SweepOptions::check(std::vector<std::string> inputs) const {
   inputs.push_back(results);
   output.check(inputs);
   check_output("--save-svg", svg, inputs);
+  refuse_bf16_on_gpu("--precision", precisions);
   require_device(common.device);
+}
+
+void SweepOptions::refuse_bf16_on_gpu(const char* option, const std::vector<std::string>& names) const {
+  if (common.device == DeviceKind::cuda && std::ranges::find(names, "bf16") != names.end())
+    throw CLI::ValidationError(option,
+                               "bf16 runs on the CPU only; use device cpu, or fp32, fp16 or int8 on a GPU");
 }
 
 nlohmann::ordered_json SweepOptions::machine_json() const {

@@ -13,7 +13,7 @@ namespace pipit::internal::apps {
 
 /// --precision, --seconds, --results, --resume, --output, --save-svg, --device, --threads, --json, --quiet.
 struct SweepOptions {
-  std::vector<std::string> precisions;  ///< of fp32, fp16, int8
+  std::vector<std::string> precisions;  ///< of fp32, fp16, bf16, int8
   CommonOptions common;                 ///< --device, --threads, --json, --quiet
   double seconds = 0;                   ///< time box of a row
   std::string results, svg;
@@ -26,6 +26,8 @@ struct SweepOptions {
   /// Throws CLI::ValidationError for options that do not go together and files that cannot be written, are named twice,
   /// or are one of `inputs`; Error where there is no such device.
   void check(std::vector<std::string> inputs) const;
+  /// Throws CLI::ValidationError, naming `option`, where one of these precisions is bf16 and the device a GPU.
+  void refuse_bf16_on_gpu(const char* option, const std::vector<std::string>& names) const;
   /// "device", "threads", "machine" (machine_identity()) and "pipit" (the version), for the first line of --results:
   /// rows of another machine, instruction set or version do not go on.
   nlohmann::ordered_json machine_json() const;

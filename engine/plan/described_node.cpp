@@ -15,10 +15,13 @@ void widen(TensorDesc& desc) {
 Precision arithmetic(Precision precision, const std::vector<const TensorDesc*>& inputs,
                      const std::vector<TensorDesc>& outputs) {
   if (precision == Precision::fp32 || stores_16_bits(precision)) return precision;
-  const auto half = [](const TensorDesc& desc) { return desc.dtype == DType::f16; };
-  const bool reads = std::any_of(inputs.begin(), inputs.end(),
-                                 [&](const TensorDesc* input) { return input != nullptr && half(*input); });
-  return reads || std::any_of(outputs.begin(), outputs.end(), half) ? Precision::fp16 : Precision::fp32;
+  for (const Precision stored : {Precision::fp16, Precision::bf16}) {
+    const auto holds = [&](const TensorDesc& desc) { return desc.dtype == stored_type(stored); };
+    if (std::ranges::any_of(inputs, [&](const TensorDesc* x) { return x != nullptr && holds(*x); }) ||
+        std::ranges::any_of(outputs, holds))
+      return stored;
+  }
+  return Precision::fp32;
 }
 
 std::vector<std::shared_ptr<const Tensor>> constants_of(const PlanConstants& constants, const Node& node) {

@@ -44,8 +44,8 @@ void check_precision(const Graph& graph, Precision precision) {
   const bool narrow = stores_16_bits(precision);
   const DType stored = stored_type(precision);
   if (narrow ? holds(stored) || !holds(DType::f32) : holds(DType::i8) || holds(DType::u8)) return;
-  // What a GPU's plan keeps in floating point may be all of it, stored as halves.
-  if (precision == Precision::int8 && holds(DType::f16)) return;
+  // What a plan of scales keeps in floating point may be all of it, stored in 16 bits.
+  if (precision == Precision::int8 && (holds(DType::f16) || holds(DType::bf16))) return;
   fail_unsupported(
       "precision {} is asked for, but no value that the graph computes or holds is {}: compile() puts a "
       "graph in "

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -72,35 +74,45 @@ bool written_wide(const Rewriter& rewriter, ValueId id) {
          absent_or_constant(graph, node, 2) && graph.value(id).desc.elements() > 0;
 }
 
-// Which f32 values are stored in 16 bits: in fp16 and bf16 all of them. In INT8 on a GPU those of regions with a matrix
-// product in floating point, where a region is what floating-point layers connect: everything else there (a shortcut
-// between two INT8 layers, the logits) gains little and stays exact. A node that is to be f32 keeps its whole region
-// so.
+// Which f32 values are stored in 16 bits: in fp16 and bf16 all of them. In INT8 those of regions with a matrix product
+// in floating point, where a region is what floating-point layers connect: everything else there (a shortcut between
+// two INT8 layers, the logits) gains little and stays exact. A node that is to be f32 keeps its whole region so. On the
+// CPU a region is stored so only if one of its nodes is to be bf16.
 class HalfValues {
  public:
-  HalfValues(const Graph& graph, Precision precision, DeviceKind device,
-             const std::set<std::string>& keep_f32)
+  HalfValues(const Graph& graph, Precision precision, DeviceKind device, const KeptNodes& kept)
       : graph_(graph),
         region_(graph.values().size()),
         half_(graph.values().size(), stores_16_bits(precision)) {
     std::iota(region_.begin(), region_.end(), std::size_t{0});
-    if (precision != Precision::int8 || device != DeviceKind::cuda) return;
+    if (precision != Precision::int8) return;
     for (const Node& node : graph.nodes()) {
       if (!computes_in_integers(node)) connect(node);
     }
-    std::vector<bool> wide(half_.size(), false);
+    std::vector<bool> products(half_.size(), false), wide(half_.size(), false);
+    std::vector<bool> narrow(half_.size(), device == DeviceKind::cuda);
     for (const Node& node : graph.nodes()) {
       const std::size_t region = region_of(node);
       if (region == kNone) continue;
-      if (node.layer->traits().family != LayerFamily::other) half_[region] = true;
-      if (keep_f32.count(node.name) != 0) wide[region] = true;
+      if (node.layer->traits().family != LayerFamily::other) products[region] = true;
+      if (kept.f32.contains(node.name)) wide[region] = true;
+      if (kept.bf16.contains(node.name)) narrow[region] = true;
     }
-    for (std::size_t v = 0; v < half_.size(); ++v) half_[v] = half_[find(v)] && !wide[find(v)];
+    for (std::size_t v = 0; v < half_.size(); ++v) {
+      const std::size_t region = find(v);
+      half_[v] = products[region] && narrow[region] && !wide[region];
+    }
+    for (const Node& node : graph.nodes()) {
+      const std::size_t region = region_of(node);
+      if (region != kNone && wide[region] && kept.bf16.contains(node.name)) overruled_.push_back(node.name);
+    }
   }
   bool operator[](ValueId id) const {
     return half_[static_cast<std::size_t>(id)] && graph_.value(id).desc.dtype == DType::f32;
   }
   bool any() const { return std::find(half_.begin(), half_.end(), true) != half_.end(); }
+  /// Nodes that are to be bf16 in a region that is f32.
+  const std::vector<std::string>& overruled() const { return overruled_; }
 
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
@@ -138,6 +150,7 @@ class HalfValues {
   const Graph& graph_;
   std::vector<std::size_t> region_;  // union-find
   std::vector<bool> half_;
+  std::vector<std::string> overruled_;
 };
 
 // In INT8: a first convolution quantizes the user's f32 image itself, where it has up to four channels.
@@ -180,12 +193,12 @@ Rewritten fuse_quantized_image(const Graph& graph) {
 
 // Shape inference knows f32 only: 16 bits are how values are stored, not what they mean. The pass therefore builds
 // the graph in f32 and changes the element types of the finished values.
-Rewritten store_halves(const Graph& graph, Precision precision, DeviceKind device,
-                       const std::set<std::string>& keep_f32) {
+Rewritten store_halves(const Graph& graph, Precision precision, DeviceKind device, const KeptNodes& kept) {
   Rewriter rewriter(graph);
   GraphBuilder& builder = rewriter.builder();
-  const HalfValues half(graph, precision, device, keep_f32);
-  const DType narrow = precision == Precision::int8 ? DType::f16 : stored_type(precision);
+  const HalfValues half(graph, precision, device, kept);
+  const bool gpu = device == DeviceKind::cuda;
+  const DType narrow = precision != Precision::int8 ? stored_type(precision) : gpu ? DType::f16 : DType::bf16;
   const std::string suffix = "." + std::string(dtype_name(narrow));
   std::vector<ValueId> halves;
   int changes = 0;
@@ -195,7 +208,6 @@ Rewritten store_halves(const Graph& graph, Precision precision, DeviceKind devic
     ++changes;
     return result;
   };
-  const bool gpu = device == DeviceKind::cuda;
   std::vector<ValueId> wide;  // of the source: values that stay f32
   if (gpu && half.any()) {
     const auto& outputs = graph.outputs();
@@ -245,18 +257,25 @@ Rewritten store_halves(const Graph& graph, Precision precision, DeviceKind devic
     rewriter.forward(old, convert(id, name, DType::f32));
   }
   for (const ValueId id : halves) builder.set_dtype(id, narrow);
-  return {rewriter.finish(), changes};
+  Rewritten result{rewriter.finish(), changes};
+  for (const std::string& node : half.overruled())
+    result.notes.push_back(
+        fmt::format("layer '{}' is kept in bf16, but computes in f32 like a layer that is kept in fp32 and "
+                    "that floating point connects with it",
+                    node));
+  return result;
 }
 
 }  // namespace
 
 Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind device,
-                           const std::set<std::string>& keep_f32) {
+                           const KeptNodes& kept) {
   const bool gpu = device == DeviceKind::cuda;
   // In fp32 the graph may be of a quantized file.
   Rewritten result = gpu && !stores_16_bits(precision) ? fuse_quantized_image(graph) : Rewritten{graph};
-  if (!stores_16_bits(precision) && !(gpu && precision == Precision::int8)) return result;
-  Rewritten halves = store_halves(result.graph, precision, device, keep_f32);
+  const bool mixes = precision == Precision::int8 && (gpu || !kept.bf16.empty());
+  if (!stores_16_bits(precision) && !mixes) return result;
+  Rewritten halves = store_halves(result.graph, precision, device, kept);
   halves.changes += result.changes;
   return halves;
 }

@@ -119,13 +119,20 @@ bool is_quantized(const Graph& graph);
 /// Gives every value its layout and inserts ToLayout where a layer asks for another one. No shapes change after it.
 Rewritten assign_layouts(const Graph& graph, DeviceKind device = DeviceKind::cpu);
 
+/// Nodes of a graph in INT8 that a plan of scales keeps in floating point, by what it keeps them in. What it keeps in
+/// fp16 is not told apart: a GPU stores it so in any case, and the CPU computes it in f32.
+struct KeptNodes {
+  std::set<std::string> f32;
+  std::set<std::string> bf16;
+};
+
 /// Stores floating-point values in the precision's element type, converting at the graph's inputs and outputs. Runs
 /// after assign_layouts; nothing that infers shapes may run after it. fp32 changes nothing of that. On a GPU a first
 /// convolution reads an f32 image itself, a first one in INT8 of up to four channels quantizes it itself (in fp32 too,
-/// where the graph is of a quantized file), and a last Gemm writes f32 itself: no conversions there. int8 changes
-/// nothing on the CPU; on a GPU, floating-point layers that are connected with a matrix product among them store
-/// halves, unless one of them is named in `keep_f32`.
+/// where the graph is of a quantized file), and a last Gemm writes f32 itself: no conversions there. In int8,
+/// floating-point layers that are connected with a matrix product among them store 16 bits, unless one of them is in
+/// `kept.f32`: halves on a GPU, bfloat16 on the CPU if one of them is in `kept.bf16`. Other values stay f32.
 Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind device = DeviceKind::cpu,
-                           const std::set<std::string>& keep_f32 = {});
+                           const KeptNodes& kept = {});
 
 }  // namespace pipit::internal

@@ -23,7 +23,7 @@ Rewritten quantize(Graph&& graph, PassTarget& target) {
 }
 
 Rewritten store_as_target(Graph&& graph, PassTarget& target) {
-  return assign_precision(graph, target.precision, target.device, target.keep_f32);
+  return assign_precision(graph, target.precision, target.device, target.kept);
 }
 
 // --- when they run ---
@@ -49,7 +49,8 @@ bool if_channels_may_widen(const Graph& graph, const PassTarget& target) {
 bool if_stored_otherwise(const Graph& graph, const PassTarget& target) {
   const bool gpu = target.device == DeviceKind::cuda;
   return stores_16_bits(target.precision) ||
-         (gpu && (target.precision == Precision::int8 || is_quantized(graph)));
+         (gpu && (target.precision == Precision::int8 || is_quantized(graph))) ||
+         (target.precision == Precision::int8 && !target.kept.bf16.empty());
 }
 
 // A new pass gets a row here, and its promise in passes.h. What the rows rely on of those before them:

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,10 +17,9 @@ struct PassTarget {
   /// The values will be compared with the model's: none gets more channels.
   bool keep_every_value = false;
   /// Makes a fused graph compute in integers, or store its weights in fewer bits (quant/; compile/ supplies it). It may
-  /// add to keep_f32. None: the graph keeps its arithmetic.
+  /// add to `kept`. None: the graph keeps its arithmetic.
   std::function<Rewritten(Graph, PassTarget&)> quantize = {};
-  /// Nodes that stay in f32 where others store halves (assign_precision).
-  std::set<std::string> keep_f32 = {};
+  KeptNodes kept = {};
 };
 
 /// When a pass runs.

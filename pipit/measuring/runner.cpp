@@ -114,7 +114,12 @@ Precision computed_precision(const ExecutionPlan& plan) {
     return node.layer->traits().arithmetic == Arithmetic::integers;
   });
   const Precision precision = plan.options().precision;
-  return precision == Precision::fp32 && integers ? Precision::int8 : precision;
+  if (precision == Precision::fp32 && integers) return Precision::int8;
+  if (precision != Precision::int8 || integers) return precision;
+  // All of it is kept in floating point.
+  const bool bf16 = std::ranges::any_of(plan.graph().values(),
+                                        [](const Value& value) { return value.desc.dtype == DType::bf16; });
+  return bf16 ? Precision::bf16 : Precision::fp16;
 }
 
 }  // namespace pipit::internal::detail

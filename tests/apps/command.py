@@ -36,7 +36,7 @@ NESTED_SUBCOMMANDS = ("sweep",)
 # says on a busy machine and of ceilings that were not kept, or measured on a busier one; a sweep that took long where
 # its time went.
 ASSUMPTIONS = re.compile(r"\A(pipit: (?:[\d.]+ s for inputs and references|note: (?:preprocessing guessed|the model holds no labels|labels are from|no output needs the input|the image is grey|all images "
-                         r"are grey|resnet\d+ has random weights|the model is quantized already|the model gives one score|scores are independent|a softmax is applied|over [\d.]+ % of the values of|no model is named|\d+ of the \d+ images calibrated|[^\n]*: the times vary by|"
+                         r"are grey|resnet\d+ has random weights|the model is quantized already|the model gives one score|scores are independent|a softmax is applied|over [\d.]+ % of the values of|no model is named|\d+ of the \d+ images calibrated|[^\n]*: the times vary by|[^\n]* may run (?:up to )?[\d.]+ times as fast|"
                          r"no ceilings of [^\n]* are kept|\d+ layers? ran in less than))"
                          r"[^\n]*\n)*\Z")
 

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "engine/platform/device.h"
 #include "layers/ops/qconv.h"
@@ -121,6 +122,40 @@ TEST_F(Compile, RefusesAPrecisionThatNothingWouldComputeIn) {
         [&] { compile(pools, in(precision)); },
         ThrowsMessage<UnsupportedError>(AllOf(HasSubstr("nothing would compute in"), HasSubstr("use fp32"))));
   }
+}
+
+TEST_F(Compile, KeepsLayersInBf16NextToIntegers) {
+  const std::vector<float> real = scores(compile(graph, in(Precision::fp32)).plans[0], image);
+  CompileOptions options = in(Precision::int8);
+  options.scales = calibrated(graph, random, 8);
+  options.scales->keep = {{"block1", "bf16"}};
+  const auto types_of = [&](const ExecutionPlan& plan) {
+    std::map<std::string, DType> types;
+    for (const Node& node : plan.graph().nodes())
+      types[node.name] = plan.graph().value(node.outputs[0]).desc.dtype;
+    return types;
+  };
+  const auto plan = compile(graph, options).plans[0];
+  EXPECT_EQ(types_of(*plan).at("block1"), DType::bf16);
+  EXPECT_EQ(types_of(*plan).at("stem"), DType::u8);
+  EXPECT_LT(test::relative_error(scores(plan, image), real), 0.08);
+  // fp32 beside it has the region that both are in.
+  options.keep = {{"block2", "fp32"}, {"block1", "bf16"}};
+  EXPECT_EQ(types_of(*compile(graph, options).plans[0]).at("block1"), DType::f32);
+  // With nothing in INT8 it is the model in bf16.
+  options.keep.clear();
+  for (const char* node : {"stem", "block1", "block2", "fc"}) options.keep.push_back({node, "bf16"});
+  EXPECT_EQ(scores(compile(graph, options).plans[0], image),
+            scores(compile(graph, in(Precision::bf16)).plans[0], image));
+}
+
+TEST_F(Compile, RefusesAPlanWithBf16OnAGpu) {
+  CompileOptions options = in(Precision::int8);
+  options.planning.device = DeviceKind::cuda;
+  options.scales = calibrated(graph, random, 2);
+  options.keep = {{"block1", "bf16"}};
+  EXPECT_THAT([&] { compile(graph, options); },
+              ThrowsMessage<UnsupportedError>(HasSubstr("layer 'block1' is kept in bf16")));
 }
 
 // Whether there is a GPU or not.

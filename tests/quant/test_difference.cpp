@@ -94,7 +94,31 @@ TEST(MixedModel, RefusesAPlanThatLeavesNothing) {
               ThrowsMessage<Error>(HasSubstr("nothing would compute in INT8")));
 }
 
-TEST(MixedModel, WhatIsKeptIsFp32OnTheCpuWhateverItIsKeptAs) {
+TEST(MixedModel, KeepsLayersInBf16OnTheCpu) {
+  std::mt19937 random(test::test_seed());
+  const Graph graph = small_resnet(random);
+  const QuantizationPlan plan = calibrated(graph, random, 2);
+  CompileOptions options;
+  options.planning.threads = 1;
+  const MixedModel mixed(graph, plan, options, Precision::bf16);
+  const auto count = [](const ExecutionPlan& made, DType type) {
+    return std::ranges::count_if(made.graph().values(), [&](const Value& v) { return v.desc.dtype == type; });
+  };
+  EXPECT_FALSE(mixed.floating_point_is_fp32());
+  EXPECT_GT(count(*mixed.in_int8({"block1"}), DType::bf16), 0);
+  EXPECT_GT(count(*mixed.in_int8({"block1"}), DType::u8), 0);
+  EXPECT_EQ(count(*mixed.alone_in_int8("block1"), DType::bf16), 0) << "no noise but that of the layer";
+  const auto end = mixed.in_floating_point();
+  EXPECT_EQ(count(*end, DType::u8), 0);
+  const Tensor image = random_tensor(Shape{1, 3, 12, 12}, random);
+  const ConstTensorView view = image.view();
+  Session last(end), whole(mixed.in_bf16());
+  const Tensor y = to_layout(last.run({&view, 1})[0], Layout::row_major);
+  const Tensor expected = to_layout(whole.run({&view, 1})[0], Layout::row_major);
+  EXPECT_THAT(y.values<float>(), testing::ElementsAreArray(expected.values<float>()));
+}
+
+TEST(MixedModel, WhatIsKeptInHalvesIsFp32OnTheCpu) {
   std::mt19937 random(test::test_seed());
   const Graph graph = small_resnet(random);
   const QuantizationPlan plan = calibrated(graph, random, 2);
@@ -106,7 +130,7 @@ TEST(MixedModel, WhatIsKeptIsFp32OnTheCpuWhateverItIsKeptAs) {
   const auto mixed = halves.in_int8({"stem"});
   for (const Value& value : mixed->graph().values()) EXPECT_NE(value.desc.dtype, DType::f16) << value.name;
   EXPECT_THAT([&] { MixedModel(graph, plan, options, Precision::w8); },
-              ThrowsMessage<Error>(HasSubstr("fp32 or fp16, not w8")));
+              ThrowsMessage<Error>(HasSubstr("fp32, fp16 or bf16, not w8")));
   options.planning.device = DeviceKind::cuda;  // what is kept where: no plan is built
   EXPECT_FALSE(MixedModel(graph, plan, options, Precision::fp16).floating_point_is_fp32());
   EXPECT_TRUE(MixedModel(graph, plan, options).floating_point_is_fp32());

@@ -38,6 +38,7 @@ using Kept = QuantizationPlan::Kept;
 TEST(Keep, ParsesNameAndPrecision) {
   EXPECT_EQ(parse_keep("fc=fp32"), (Kept{"fc", "fp32"}));
   EXPECT_EQ(parse_keep("a=b/c=fp16"), (Kept{"a=b/c", "fp16"}));
+  EXPECT_EQ(parse_keep("fc=bf16"), (Kept{"fc", "bf16"}));
   EXPECT_EQ(parse_keep("fc=int8"), (Kept{"fc", "int8"}));
   for (const char* text : {"", "fc", "fc=", "fc=int4", "=fp32", "fp32"})
     EXPECT_THAT([&] { parse_keep(text); }, ThrowsMessage<Error>(HasSubstr("NAME=fp32"))) << text;

@@ -38,7 +38,7 @@ QuantizationPlan sample(unsigned seed) {
   plan.preprocess = R"({"resize":256,"crop":224})";
   plan.method = {ThresholdMethod::percentile, 99.9};
   plan.images = {{"b.jpg", fmt::format("b{:031}", seed)}, {"a.jpg", fmt::format("a{:031}", seed)}};
-  plan.keep = {{"fc", "fp16"}, {"pool", "fp32", "a reason"}};
+  plan.keep = {{"fc", "fp16"}, {"pool", "fp32", "a reason"}, {"stem", "bf16"}};
   for (const char* name : {"input", "relu \"1\"", "zero"}) {
     TensorScale tensor;
     tensor.name = name;

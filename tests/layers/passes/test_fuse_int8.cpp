@@ -102,9 +102,23 @@ TEST(AssignPrecisionInInt8, HalvesAreWhereFloatingPointProductsAre) {
   EXPECT_EQ(type_of(gpu.graph, "last"), DType::f32) << "no product in floating point follows";
   EXPECT_EQ(type_of(gpu.graph, "relu"), DType::f32);
   EXPECT_EQ(count(gpu.graph, "Cast"), 0) << "Quantize reads the f32 image itself";
-  const Rewritten wide = assign_precision(graph, Precision::int8, DeviceKind::cuda, {"kept"});
+  const Rewritten wide = assign_precision(graph, Precision::int8, DeviceKind::cuda, {.f32 = {"kept"}});
   EXPECT_EQ(type_of(wide.graph, "first"), DType::f32);
   EXPECT_EQ(type_of(wide.graph, "kept"), DType::f32);
+}
+
+TEST(AssignPrecisionInInt8, TheCpuStoresBfloat16WhereThePlanKeepsIt) {
+  const Graph graph = mixed(false, 1);
+  const Rewritten cpu = assign_precision(graph, Precision::int8, DeviceKind::cpu, {.bf16 = {"kept"}});
+  EXPECT_EQ(type_of(cpu.graph, "first"), DType::bf16) << "connected with it";
+  EXPECT_EQ(type_of(cpu.graph, "kept"), DType::bf16);
+  EXPECT_EQ(type_of(cpu.graph, "last"), DType::f32) << "no product in floating point follows";
+  const Rewritten other = assign_precision(graph, Precision::int8, DeviceKind::cpu, {.bf16 = {"last"}});
+  EXPECT_EQ(type_of(other.graph, "kept"), DType::f32);
+  EXPECT_EQ(type_of(other.graph, "last"), DType::f32);
+  const Rewritten both =
+      assign_precision(graph, Precision::int8, DeviceKind::cpu, {.f32 = {"kept"}, .bf16 = {"kept"}});
+  EXPECT_EQ(type_of(both.graph, "kept"), DType::f32) << "f32 has its whole region";
 }
 
 // A Relu whose values are reshaped and quantized.

@@ -62,7 +62,7 @@ TEST(Pipeline, QuantizesTheFusedGraphAndKeepsWhatTheTargetSays) {
   std::size_t nodes = 0;
   target.quantize = [&](Graph fused, PassTarget& its) {
     nodes = fused.nodes().size();
-    its.keep_f32.insert("conv");
+    its.kept.f32.insert("conv");
     return Rewritten{std::move(fused), 1};
   };
   const auto has_halves = [](const Graph& graph) {
