@@ -15,6 +15,13 @@ void register_cpu(Registry& registry);
 /// its weights are zero for all of them: 16, with AVX-512 32. Throws like register_cpu().
 std::int64_t cpu_panel_outputs();
 
+/// How many products of bfloat16 the instructions of this machine make in the time of one of f32: 16 with AMX, 2 with
+/// AVX512-BF16. 0: it has none; bf16 is computed in f32 and takes no less time than fp32. Throws like register_cpu().
+double cpu_bf16_products();
+inline bool cpu_multiplies_bf16() {
+  return cpu_bf16_products() > 0;
+}
+
 /// For every candidate registered for the CPU so far another one after all of them, "NAME, 16-bit storage". It converts
 /// its f16 operands to f32 in scratch memory, runs the kernel on them, and rounds the results. Accepts in fp16 what
 /// the kernel accepts in fp32; the results are those of the f32 kernel on the stored values, rounded to nearest.

@@ -253,6 +253,13 @@ nlohmann::ordered_json document_json(const BenchOptions& options, const std::vec
   return json;
 }
 
+// One for all rows, of the first that bf16 could make faster; none where bf16 is measured anyway.
+void print_bf16_note(const std::vector<Row>& rows) {
+  if (std::ranges::any_of(rows, [](const Row& row) { return row.setting.precision == "bf16"; })) return;
+  const auto row = std::ranges::find_if(rows, [](const Row& r) { return r.error.empty() && r.bf16; });
+  if (row != rows.end()) print_error(detail::bf16_note(row->model, *row->bf16));
+}
+
 int bench(const BenchOptions& options) {
   options.settings.check(options.timing.common);
   require_device(options.timing.common.device);
@@ -294,6 +301,7 @@ int bench(const BenchOptions& options) {
       if (!note.empty()) print_error(note);
     }
   }
+  if (!options.timing.common.quiet) print_bf16_note(rows);
   std::vector<std::pair<int, Ceilings>> peaks;
   if (options.peak) peaks = find_peaks(rows, options.timing.common.quiet);
   const nlohmann::ordered_json document = document_json(options, rows, comparisons, peaks, slower);

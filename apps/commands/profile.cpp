@@ -144,6 +144,16 @@ void print_profile_notes(const Measured& measured, const std::string& model) {
     print_error(note);
 }
 
+// One for all settings, of the first that bf16 could make faster; none where bf16 is measured anyway.
+void print_bf16_note(const std::vector<Measured>& all, const std::string& model) {
+  const auto in_bf16 = [](const Measured& one) { return one.plan->options().precision == Precision::bf16; };
+  if (std::ranges::any_of(all, in_bf16)) return;
+  for (const Measured& one : all) {
+    const std::optional<detail::Bf16Gain> gain = bf16_gain_here(*one.plan, one.ceilings);
+    if (gain) return print_error(detail::bf16_note(model, *gain));
+  }
+}
+
 nlohmann::ordered_json result_json(const ProfileOptions& options, const Measured& measured) {
   nlohmann::ordered_json json = measured.header;
   json["schema"] = kTimesSchema;
@@ -321,6 +331,7 @@ int profile(const ProfileOptions& options) {
       if (!options.common.quiet) print_profile_notes(measured.back(), options.model.model);
     }
   }
+  if (!options.common.quiet) print_bf16_note(measured, options.model.model);
   const nlohmann::ordered_json document = document_json(options, surroundings, measured);
   options.output.write([&](OutputForm form) {
     if (form != OutputForm::html || sweep.is_null()) return file_content(form, document);

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "apps/measuring/machine_ceilings.h"
 #include "engine/base/clock.h"
 #include "engine/platform/host_memory.h"
 #include "engine/platform/thread_pool.h"
@@ -64,6 +65,7 @@ class BenchEntry {
     add_sessions(timing);
     row.arena_bytes = sessions_.size() * runner_->plan->arena_bytes();
     row.setting.precision = precision_name(computed_precision(*runner_->plan));
+    row.bf16 = bf16_gain_here(*runner_->plan);
     inputs_ = files.tensors(runner_->plan->graph());
     if (!inputs_.empty()) row.input_type = dtype_name(inputs_[0].desc().dtype);
     for (const Tensor& t : inputs_) views_.push_back(t.view());

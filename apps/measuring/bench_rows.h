@@ -7,6 +7,7 @@
 
 #include "apps/options/settings.h"
 #include "engine/base/statistics.h"
+#include "pipit/detail/bf16_gain.h"
 
 namespace pipit::internal::apps {
 
@@ -34,11 +35,12 @@ struct BenchRow {
   Summary ms;
   double load_ms = 0;
   double first_run_ms = 0;
-  double graph_ms = 0;             ///< on a GPU
-  std::size_t arena_bytes = 0;     ///< of all streams
-  std::size_t peak_rss_bytes = 0;  ///< of the process, without what the rows before it in a group hold
-  std::string error;               ///< why there is nothing of all this
-  bool unsupported = false;        ///< the error is that the model cannot be run so
+  double graph_ms = 0;                   ///< on a GPU
+  std::optional<detail::Bf16Gain> bf16;  ///< what bf16 could save, by kept ceilings where there are some
+  std::size_t arena_bytes = 0;           ///< of all streams
+  std::size_t peak_rss_bytes = 0;        ///< of the process, without what the rows before it in a group hold
+  std::string error;                     ///< why there is nothing of all this
+  bool unsupported = false;              ///< the error is that the model cannot be run so
 };
 
 /// Loads all rows, then runs them in turns of about 10 ms, so that what disturbs one disturbs the others as much. What

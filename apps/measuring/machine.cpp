@@ -23,7 +23,9 @@
 #include "engine/platform/host_memory.h"
 #include "engine/platform/isa.h"
 #include "engine/platform/thread_pool.h"
+#include "layers/cpu_kernels.h"
 #include "models/image/decode.h"
+#include "pipit/detail/bf16_gain.h"
 
 namespace pipit::internal::apps {
 
@@ -187,6 +189,17 @@ Finding ceilings() {
   return {"ceilings", fmt::format("{}, {:.1f} days old", ceilings_file().string(), kept.days), {}};
 }
 
+// Nothing where bf16 is not faster.
+std::optional<Finding> bf16() {
+  const KeptCeilings kept = kept_ceilings(ceilings_file(), DeviceKind::cpu, 0, available_cpus());
+  const std::string text = detail::bf16_rate_text(cpu_bf16_products(), kept.ceilings);
+  if (text.empty()) return std::nullopt;
+  return Finding{
+      "bf16", text,
+      "--precision bf16 for convolutions and matrix products; pipit evaluate with --against fp32 shows "
+      "what it costs in accuracy"};
+}
+
 }  // namespace
 
 std::vector<Finding> measuring_environment(bool gpu) {
@@ -208,6 +221,7 @@ std::vector<Finding> examine_machine() {
   findings.push_back(images());
   findings.push_back(tuning());
   findings.push_back(ceilings());
+  if (std::optional<Finding> finding = bf16()) findings.push_back(std::move(*finding));
   return findings;
 }
 

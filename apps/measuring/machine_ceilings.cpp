@@ -14,6 +14,7 @@
 #include "engine/base/parse_json.h"
 #include "engine/platform/machine_identity.h"
 #include "layers/cpu_ceilings.h"
+#include "layers/cpu_kernels.h"
 #include "layers/gpu_ceilings.h"
 
 namespace pipit::internal::apps {
@@ -120,6 +121,14 @@ std::string keep_ceilings(const fs::path& file, const Ceilings& ceilings) {
   const JsonDocument document = {{"form", kForm}, {"machines", std::move(machines)}};
   write_file(file, document.dump(1, ' ', false, JsonDocument::error_handler_t::replace) + "\n");
   return lock.problem();
+}
+
+std::optional<detail::Bf16Gain> bf16_gain_here(const ExecutionPlan& plan, const Ceilings& measured) {
+  const double products = cpu_bf16_products();
+  if (products <= 1 || plan.options().device != DeviceKind::cpu) return std::nullopt;
+  if (measured.known()) return detail::bf16_gain(plan, products, measured);
+  const KeptCeilings kept = kept_ceilings(ceilings_file(), DeviceKind::cpu, 0, plan.options().threads);
+  return detail::bf16_gain(plan, products, kept.ceilings);
 }
 
 Ceilings machine_ceilings(DeviceKind device, int gpu, int threads, bool quiet) {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "engine/platform/ceilings.h"
+#include "pipit/detail/bf16_gain.h"
 
 namespace pipit::internal::apps {
 
@@ -35,6 +37,10 @@ void prepare_ceilings_file(const std::filesystem::path& file);
 /// ceilings is replaced. Returns why other processes may have changed it at the same time (FileLock), or nothing.
 /// Throws Error, beginning with the path.
 std::string keep_ceilings(const std::filesystem::path& file, const Ceilings& ceilings);
+
+/// detail::bf16_gain() on this machine, by `measured` ceilings; if they are not known by kept ones, where there are
+/// some.
+std::optional<detail::Bf16Gain> bf16_gain_here(const ExecutionPlan& plan, const Ceilings& measured = {});
 
 /// Kept ones, or measured ones with a note on stderr (not if `quiet`) that says why; those are not kept.
 Ceilings machine_ceilings(DeviceKind device, int gpu, int threads, bool quiet);

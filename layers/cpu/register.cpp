@@ -52,4 +52,10 @@ std::int64_t cpu_panel_outputs() {
   return std::max(16, f32_tiles().panel());
 }
 
+double cpu_bf16_products() {
+  // TDPBF16PS adds 8192 products in 16 cycles, two units for FMA 512 in that time; VDPBF16PS twice as many as FMA.
+  const TileKernels* tiles = bf16_tiles();
+  return tiles == nullptr ? 0 : tiles->isa == Isa::amx ? 16 : 2;
+}
+
 }  // namespace pipit::internal
