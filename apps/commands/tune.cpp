@@ -16,6 +16,7 @@
 #include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "engine/platform/device.h"
+#include "layers/cpu_kernels.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/detail/load.h"
 #include "pipit/measuring/drop_json.h"
@@ -46,10 +47,15 @@ struct TuneOptions {
   bool wide = false;
   bool strict = false;
 
-  // The CPU computes in fp32 what is kept, whatever it is kept as.
+  // The CPU computes in fp32 what is kept in fp16.
   Precision kept_as() const {
-    if (keep_as.empty()) return common.device == DeviceKind::cuda ? Precision::fp16 : Precision::fp32;
-    return precisions().at(keep_as);
+    if (!keep_as.empty()) return precisions().at(keep_as);
+    if (common.device == DeviceKind::cuda) return Precision::fp16;
+    return cpu_multiplies_bf16() ? Precision::bf16 : Precision::fp32;
+  }
+  // Whether the whole model in bf16 is worth measuring.
+  bool tries_bf16() const {
+    return common.device == DeviceKind::cpu && (kept_as() == Precision::bf16 || cpu_multiplies_bf16());
   }
   JudgeBy right() const { return judge_by == "labels" ? JudgeBy::labels : JudgeBy::model; }
 };
@@ -74,13 +80,23 @@ struct Outcome {
   tools::JudgedDrop judged;   // of the first
   bool int8_enough = false;   // throughout, as the search saw it
   bool sure = true;           // the search, of the chosen step
+  bool bf16_enough = false;   // throughout, as the search saw it
   LeftOut left_out;
   std::vector<UnreadableImage> unreadable;
 
   bool is_chosen(const MixedStep& step) const {
     return step.order == chosen.order && step.kept == chosen.kept;
   }
+  // bf16 throughout is good enough and no slower than what is written.
+  bool bf16_is_best() const { return bf16_enough && search.bf16->ms <= 1.01 * chosen.ms; }
 };
+
+nlohmann::ordered_json step_drop_json(const MixedStep& step, double base_top1) {
+  nlohmann::ordered_json json = drop_json(drop_of(step.answers, base_top1));
+  json["expected_drop_points"] = 100 * step.drop.mean;
+  json["expected_drop_error"] = 100 * step.drop.standard_error;
+  return json;
+}
 
 void print_as_json(const TuneOptions& options, const Model& model, const ExecutionPlan& plan,
                    const Outcome& outcome) {
@@ -102,15 +118,18 @@ void print_as_json(const TuneOptions& options, const Model& model, const Executi
   json["fp32"] = {{"ms", outcome.search.fp32_ms},
                   {"search_top1", outcome.search_top1},
                   {"unseen_top1", outcome.unseen_top1}};
+  if (const std::optional<MixedStep>& bf16 = outcome.search.bf16) {
+    json["bf16"] = {{"ms", bf16->ms}};
+    json["bf16"].update(step_drop_json(*bf16, outcome.search_top1));
+    json["bf16"]["enough"] = outcome.bf16_enough;
+  }
   json["steps"] = nlohmann::ordered_json::array();
   for (const MixedStep& step : outcome.steps) {
     nlohmann::ordered_json entry = {
         {"order", outcome.search.order_names[static_cast<std::size_t>(step.order)]},
         {"kept", step.kept},
         {"ms", step.ms}};
-    entry.update(drop_json(drop_of(step.answers, outcome.search_top1)));
-    entry["expected_drop_points"] = 100 * step.drop.mean;
-    entry["expected_drop_error"] = 100 * step.drop.standard_error;
+    entry.update(step_drop_json(step, outcome.search_top1));
     entry["pareto"] = step.pareto;
     entry["chosen"] = outcome.is_chosen(step);
     json["steps"].push_back(std::move(entry));
@@ -151,6 +170,12 @@ void print_as_table(const TuneOptions& options, const Outcome& outcome) {
   std::string text =
       fmt::format("fp32         {:.3f} ms, {} {:.2f} % on the {} images above\n", outcome.search.fp32_ms,
                   measure, 100 * outcome.search_top1, outcome.steps[0].answers.images);
+  if (const std::optional<MixedStep>& bf16 = outcome.search.bf16)
+    text += fmt::format(
+        "bf16         {:.3f} ms, {} {:.2f} % there, drop {} points, expected {}: the whole model\n", bf16->ms,
+        measure, 100 * (outcome.search_top1 - paired_drop(bf16->answers)),
+        drop_text(drop_of(bf16->answers, outcome.search_top1)),
+        expected_drop_text(100 * bf16->drop.mean, 100 * bf16->drop.standard_error));
   text += fmt::format("kept in {}", precision_name(options.kept_as()));
   if (outcome.kept.empty()) text += " nothing";
   for (const std::string& layer : outcome.kept) text += " " + printable(layer);
@@ -164,10 +189,13 @@ void print_as_table(const TuneOptions& options, const Outcome& outcome) {
         "note         INT8 throughout was good enough: these layers are kept because they are faster so\n";
   if (!outcome.sure)
     text += fmt::format(
-        "note         not even with all layers in fp16 is the search {:g} % sure of the promise: --keep-as "
-        "fp32 "
-        "is\n",
-        options.confidence);
+        "note         not even with all layers in {} is the search {:g} % sure of the promise: --keep-as "
+        "fp32 is\n",
+        precision_name(options.kept_as()), options.confidence);
+  if (outcome.bf16_is_best())
+    text +=
+        "note         the whole model in bf16 is good enough and no slower than this plan: --precision bf16 "
+        "needs no plan\n";
   text += fmt::format("written      {}\n", printable(options.output));
   fmt::print("{}\n{}", table.str(0, width), wrapped(text, kLabel, width));
 }
@@ -200,14 +228,16 @@ void search(const MixedModel& mixed, const TuneOptions& options, ImageSplit& spl
 
   PreparedImages some(spread(paths_of(split.search), kShareImages), preprocess, inputs, pool,
                       PreparedImages::kUsualCacheBytes);
-  outcome.search = search_mixed(mixed, some, images, judge, progress.stage("judging layers"),
-                                progress.stage("mixing precisions"));
+  outcome.search = search_mixed(mixed, some, images, judge, options.tries_bf16(),
+                                progress.stage("judging layers"), progress.stage("mixing precisions"));
   outcome.steps = outcome.search.all_steps();
   const double limit = options.max_drop / 100;
   const double confidence = options.confidence / 100;
   const std::optional<MixedStep> sure = outcome.search.choose(limit, confidence);
   outcome.sure = sure.has_value();
   outcome.chosen = sure.value_or(outcome.search.ladders[0].steps.back());
+  if (outcome.search.bf16)
+    outcome.bf16_enough = first_good_step({*outcome.search.bf16}, limit, confidence) == 0;
   outcome.int8_enough = first_good_step(outcome.search.ladders[0].steps, limit, confidence) == 0;
 }
 
@@ -251,6 +281,8 @@ int tune(const TuneOptions& options) {
   const CommonOptions& common = options.common;
   if (options.max_drop < 0) throw CLI::RequiredError("--max-drop");
   if (options.output.empty()) throw CLI::RequiredError("--output");
+  if (common.device == DeviceKind::cuda && options.keep_as == "bf16")
+    throw CLI::ValidationError("--keep-as", "bf16 runs on the CPU only; a GPU keeps layers in fp16 or fp32");
   if (options.judge_by == "model" && !options.image.labels.empty())
     throw CLI::ValidationError("--labels", "names classes, which --judge-by model does not ask for");
   const std::vector<std::string> inputs = {options.model.model, options.images, options.image.labels,
@@ -324,7 +356,15 @@ int tune(const TuneOptions& options) {
   } else {
     print_as_table(options, outcome);
   }
-  if (outcome.judged.within) {
+  if (outcome.judged.within && outcome.bf16_is_best()) {
+    print_next(common.quiet,
+               {"evaluate", options.model.model, options.images, "--precision", "bf16", "--against", "fp32"},
+               "the model in bf16, on all images");
+  } else if (outcome.judged.within && options.kept_as() == Precision::bf16 && !outcome.kept.empty()) {
+    print_next(common.quiet,
+               {"bench", options.model.model, "--precision", "int8,bf16", "--plan", options.output},
+               "what the plan gains in time");
+  } else if (outcome.judged.within) {
     print_next(common.quiet,
                {"quantize", options.model.model, "--plan", options.output, "--output", "model-int8.onnx"},
                "the model with this plan as an INT8 file");
@@ -385,12 +425,14 @@ void add_tune(CLI::App& app, int& exit_code) {
           "uses the measured drop as it is; higher values keep more layers and need many images")
       ->check(positive_number() & CLI::Range(50.0, 99.9))
       ->capture_default_str();
-  one_of(command->add_option(
-             "--keep-as", options->keep_as,
-             "The precision of kept layers in the plan. The CPU computes both in fp32. On a GPU fp16 runs on "
-             "tensor cores, which fp32 does not, and costs hardly any accuracy, although it may be too much "
-             "for a --max-drop of 0 [fp32; with --device cuda fp16]"),
-         {"fp32", "fp16"});
+  one_of(
+      command->add_option(
+          "--keep-as", options->keep_as,
+          "The precision of kept layers in the plan. fp16 is for a GPU, where it runs on tensor cores, which "
+          "fp32 does not; the CPU computes it in fp32. bf16 is for CPUs with AMX or AVX512-BF16; a GPU "
+          "refuses a plan with it. Both cost hardly any accuracy, although it may be too much for a "
+          "--max-drop of 0 [with --device cuda fp16; on a CPU that multiplies bfloat16 bf16; else fp32]"),
+      {"fp32", "fp16", "bf16"});
   command
       ->add_option("--calibrate-limit", options->calibrate,
                    "Without --plan: calibrate on N of the images that the search uses; 0: all of them")
@@ -410,6 +452,7 @@ void add_tune(CLI::App& app, int& exit_code) {
       "throughout.\n"
       "A step is good enough if it and all later steps stay within --max-drop; the fastest of these is "
       "written.\n"
+      "On a CPU that multiplies bfloat16 the whole model in bf16 is measured as well.\n"
       "With --device cuda, accuracy and times are those of the GPU, without copies to and from it; give the "
       "--batch that\n"
       "the plan is for. Without --plan, scales are found on the CPU, as by pipit calibrate.\n"

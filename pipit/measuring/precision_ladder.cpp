@@ -153,7 +153,7 @@ Orders find_orders(const MixedModel& model, PreparedImages& some, PreparedImages
 }  // namespace
 
 Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImages& images, const Judge& judge,
-                    const ImagesDone& judging, const ImagesDone& climbing) {
+                    bool with_bf16, const ImagesDone& judging, const ImagesDone& climbing) {
   const std::vector<Tensor> first = first_batch(some);
   const std::vector<ConstTensorView> batch = views_of(first);
   const ImageOutputs int8 = run_outputs(model.in_int8(), images);
@@ -199,10 +199,22 @@ Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImage
     Session session(model.in_fp32());
     search.fp32_ms = 1 / speedup_over(session, base, batch, base_ms, 500).median;
   }
+  const bool ends_in_bf16 = model.kept_as() == Precision::bf16;
+  if (with_bf16 && !ends_in_bf16) {
+    const auto plan = model.in_bf16();
+    const ImageOutputs outputs = run_outputs(plan, images);
+    MixedStep& step = search.bf16.emplace();
+    step.answers = judge.compare(outputs);
+    step.drop = judge.drop(outputs, int8);
+    Session session(plan);
+    step.ms = 1 / speedup_over(session, base, batch, base_ms, 500).median;
+  }
   search.int8_ms = quantile(std::move(base_ms), 0.25);
+  if (search.bf16) search.bf16->ms *= search.int8_ms;
   for (Ladder& ladder : search.ladders) {
     for (MixedStep& step : ladder.steps) step.ms *= search.int8_ms;
   }
+  if (ends_in_bf16) search.bf16 = search.ladders[0].steps.back();
   search.fp32_ms = ends_in_fp32 ? search.ladders[0].steps.back().ms : search.fp32_ms * search.int8_ms;
   return search;
 }

@@ -59,11 +59,13 @@ struct Search {
   std::vector<Ladder> ladders;
   double int8_ms = 0;
   double fp32_ms = 0;
+  /// The whole model in bf16, if that was asked for or is the last step anyway.
+  std::optional<MixedStep> bf16;
 
   std::set<std::string> kept(const MixedStep& step) const;
   /// All steps, those of later ladders that are in the first one too left out; with `pareto` set.
   std::vector<MixedStep> all_steps() const;
-  /// choose_step() in every ladder, the fastest of those. Nothing where layers are kept in fp16 and not even all of
+  /// choose_step() in every ladder, the fastest of those. Nothing where layers are kept in 16 bits and not even all of
   /// them are good enough.
   std::optional<MixedStep> choose(double max_drop, double confidence) const;
 };
@@ -72,8 +74,8 @@ struct Search {
 /// and by how much less the top-1 of `images` is expected to drop when it is kept, each per millisecond that keeping it
 /// costs (its step's medians over profiled runs in both precisions). Then runs both ladders over `images` and times
 /// their steps on the first batch in turns with the all-INT8 model, so that a machine that becomes slower meanwhile
-/// makes no step look slower.
+/// makes no step look slower. `with_bf16`: the whole model in bf16 is a step, too.
 Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImages& images, const Judge& judge,
-                    const ImagesDone& judging, const ImagesDone& climbing);
+                    bool with_bf16, const ImagesDone& judging, const ImagesDone& climbing);
 
 }  // namespace pipit::internal::detail
