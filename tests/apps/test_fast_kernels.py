@@ -373,7 +373,8 @@ class FastKernels(CommandTest):
         done = self.pipit("profile", model, "--runs", "2", silent=False)
         self.assertRegex(done.stderr, r"\Apipit: note: 1 layer on reference kernels, plain loops, takes [\d.]+ of [\d.]+ ms "
                                       r"\(\d+%\), most of it 'Exp_\d+' \(Unary exp[^\n]*--why[^\n]*\n"
-                                      r"(pipit: note: [^\n]*: the times vary by [^\n]*\n)?\Z")
+                                      r"(pipit: note: [^\n]*: the times vary by [^\n]*\n)?"
+                                      r"(pipit: note: [^\n]* may run [^\n]* with --precision bf16: [^\n]*\n)?\Z")
         self.assertEqual(self.pipit("profile", model, "--runs", "2", "--quiet").stderr, "")
         share = self.json("profile", model, "--runs", "2", "--quiet")["reference_share"]
         self.assertGreater(share, 0.01)

@@ -208,7 +208,7 @@ class RuntimeErrors(CommandTest):
     def test_stdout_that_cannot_be_written(self):
         image = self.write_bmp("image.bmp", (90, 120, 150))
         for arguments in (["--help"], ["--version"], ["inspect", "--help"], ["inspect", MODEL],
-                          ["inspect", MODEL, "--json"], ["profile", MODEL, "--runs", "1"],
+                          ["inspect", MODEL, "--json"], ["profile", MODEL, "--runs", "1", "--quiet"],
                           ["classify", MODEL, image]):
             with self.subTest(arguments), open("/dev/full", "w", encoding="utf-8") as full:
                 done = self.pipit(*arguments, code=RUNTIME, stdout=full)
