@@ -50,6 +50,12 @@ struct JudgedDrop {
   std::string text;
 };
 
+/// What counts as right.
+enum class JudgeBy : std::uint8_t {
+  labels,  ///< the images' classes
+  model,   ///< the answers of the model in fp32, for images without classes
+};
+
 /// An image or a folder that could not be used.
 struct ExcludedImage {
   std::filesystem::path path;  ///< of the image or folder

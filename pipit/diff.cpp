@@ -52,11 +52,6 @@ TensorError error_of(const TensorDifference& d) {
   return {d.cosine(), d.sqnr_db(), d.max_error()};
 }
 
-std::function<void(std::int64_t, std::int64_t)> told(const StageProgress& progress, const char* stage) {
-  if (!progress.update) return [](std::int64_t, std::int64_t) {};
-  return [&progress, stage](std::int64_t done, std::int64_t total) { progress.update(stage, done, total); };
-}
-
 void compare_layers(const MixedModel& model, PreparedImages& images, const std::optional<ClassOutput>& scores,
                     const StageProgress& progress, Difference& result) {
   const auto fp32 = model.in_fp32(true);
@@ -66,7 +61,7 @@ void compare_layers(const MixedModel& model, PreparedImages& images, const std::
   LayerComparison comparison(*fp32, *int8);
   reference.set_observer(&comparison.reference());
   quantized.set_observer(&comparison.quantized());
-  const auto report = told(progress, kComparing);
+  const auto report = stage_report(progress, kComparing);
   const std::int64_t batch = images.inputs().samples;
   TensorDifference output;
   images.for_each_batch([&](std::span<const ConstTensorView> inputs, std::int64_t first, std::int64_t count) {
@@ -196,7 +191,7 @@ Difference diff(const std::string& name, std::span<const fs::path> given, const 
   }
   compare_layers(mixed, prepared, output, options.progress, result);
   if (options.shares) {
-    const LayerShares shares = measure_shares(mixed, some, false, told(options.progress, kLayers));
+    const LayerShares shares = measure_shares(mixed, some, false, stage_report(options.progress, kLayers));
     add_shares(shares, some.size(), result);
   }
   add_image_notes(result.notes, list.files.left_out, prepared.unreadable(), std::ssize(images));

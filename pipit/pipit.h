@@ -23,6 +23,7 @@
 #include "pipit/profile.h"
 #include "pipit/quantize.h"
 #include "pipit/scores.h"
+#include "pipit/tune.h"
 #include "pipit/types.h"
 
 namespace pipit {

@@ -10,6 +10,7 @@
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/machine_ceilings.h"
+#include "apps/options/options.h"
 #include "apps/options/values.h"
 #include "engine/base/version.h"
 #include "engine/platform/device.h"

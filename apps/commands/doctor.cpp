@@ -9,6 +9,7 @@
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/measuring/machine.h"
+#include "apps/options/options.h"
 #include "engine/base/version.h"
 #include "pipit/measuring/runner.h"
 

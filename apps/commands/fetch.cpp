@@ -8,6 +8,7 @@
 #include "apps/display/next_command.h"
 #include "apps/display/print_json.h"
 #include "apps/display/terminal.h"
+#include "apps/options/options.h"
 #include "engine/base/version.h"
 #include "models/catalogue.h"
 #include "pipit/measuring/runner.h"

@@ -6,6 +6,7 @@
 #include "apps/display/help_text.h"
 #include "apps/display/print_json.h"
 #include "apps/display/terminal.h"
+#include "apps/options/options.h"
 #include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"

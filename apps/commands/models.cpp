@@ -9,6 +9,7 @@
 #include "apps/display/print_json.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
+#include "apps/options/options.h"
 #include "engine/base/version.h"
 #include "engine/platform/host_memory.h"
 #include "models/catalogue.h"

@@ -79,6 +79,11 @@ std::string copies_note(const std::vector<CalibrationImage>& images) {
 
 }  // namespace
 
+ImagesDone stage_report(const tools::StageProgress& progress, const std::string& stage) {
+  if (!progress.update) return [](std::int64_t, std::int64_t) {};
+  return [&progress, stage](std::int64_t done, std::int64_t total) { progress.update(stage, done, total); };
+}
+
 void need_floating_point(const Model& model, std::string_view act) {
   if (is_quantized(model.graph))
     fail_unsupported(

@@ -7,17 +7,14 @@
 #include <vector>
 
 #include "models/classification.h"
+#include "pipit/accuracy.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/measuring/error_shares.h"
 #include "quant/mixed_search.h"
 
 namespace pipit::internal::detail {
 
-/// What counts as right.
-enum class JudgeBy : std::uint8_t {
-  labels,  ///< the images' classes
-  model,   ///< the answers of the model in fp32
-};
+using tools::JudgeBy;
 
 /// The answers of the model in fp32 and what is right, for all images. An answer is the class of the largest score, or
 /// yes or no; with JudgeBy::model, of tags all of them.
