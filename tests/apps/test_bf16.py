@@ -2,9 +2,11 @@
 
 import json
 import os
+import struct
 import unittest.mock
 
-from command import MODEL, UNSUPPORTED, USAGE, CommandTest, main
+import onnx_model
+from command import CHECK_FAILED, MODEL, OK, UNSUPPORTED, USAGE, CommandTest, main
 
 SHORT = ("--runs", 1, "--warmup", 1)
 
@@ -37,6 +39,18 @@ class Bf16(CommandTest):
         compared = self.json("compare", "first.json", "second.json", silent=False)
         self.assertEqual([("bf16" in one["first"], "bf16" in one["second"]) for one in compared["comparisons"]],
                          [(False, False), (True, True)])
+
+    def test_verify(self):
+        """Values that a bfloat16 holds exactly, and one that it does not."""
+        for value, code in ((1.5, OK), (1.001, CHECK_FAILED)):
+            x = struct.pack("<4f", *[value] * 4)
+            model = onnx_model.model([1, 1, 2, 2], [onnx_model.node("Neg", ["x"], "y")])
+            self.write("case/model.onnx", model)
+            self.write("case/test_data_set_0/input_0.pb", onnx_model.tensor("x", onnx_model.FLOAT, [1, 1, 2, 2], x))
+            self.write("case/test_data_set_0/output_0.pb",
+                       onnx_model.tensor("y", onnx_model.FLOAT, [1, 1, 2, 2], struct.pack("<4f", *[-value] * 4)))
+            result = self.json("verify", "case", "--precision", "bf16", "--rtol", 1e-5, "--atol", 0, code=code)
+            self.assertEqual(len(result["tests"]), 1)
 
     def test_evaluate_against_bf16(self):
         against = self.json("evaluate", MODEL, self.images(), "--against", "bf16")["against"]
@@ -99,6 +113,16 @@ class Bf16(CommandTest):
         # All that is kept, with the layer that is kept from the start, is the model in bf16.
         plan = json.loads((self.folder / "mixed.json").read_text())
         self.assertLessEqual({kept if isinstance(kept, str) else kept["precision"] for kept in plan["keep"].values()}, {"bf16"})
+
+    def test_tune_where_the_cpu_multiplies_it(self):
+        if "bf16" not in [finding["name"] for finding in self.json("doctor")["findings"]]:
+            self.skipTest("this CPU has no products of bfloat16")
+        tune = ("tune", MODEL, self.images(), "--judge-by", "model", "--max-drop", 100, "--output", "mixed.json", "--quiet")
+        self.assertEqual(self.json(*tune)["keep_as"], "bf16")
+        result = self.json(*tune, "--keep-as", "fp32")
+        self.assertEqual(result["keep_as"], "fp32")
+        self.assertTrue(result["bf16"]["enough"])
+        self.assertNotIn(result["bf16"]["ms"], [step["ms"] for step in result["steps"]])  # a step of its own
 
     def test_tune_on_a_cpu_without_products_of_bfloat16(self):
         self.isa("baseline")

@@ -238,6 +238,23 @@ TEST(Binary, TypedKernelMatchesReference) {
   }
 }
 
+// Pieces of 2048 elements, in 16 bits: operands that are made f32 once for several rows, once for a row, or whole.
+TEST(Binary, ShortRowsAndOperandsThatServeManyRows) {
+  test::Random random;
+  const std::pair<Shape, Shape> pairs[] = {
+      {Shape{2, 24, 9, 7}, Shape{2, 24, 1, 1}},    // gates of an image
+      {Shape{70, 32, 2, 1}, Shape{70, 32, 1, 1}},  // more gates than a piece holds
+      {Shape{1, 3, 50, 44}, Shape{1, 1, 50, 44}},  // one value for each pixel, more than a piece holds
+  };
+  for (const auto& [x, y] : pairs) {
+    for (const BinaryKind kind : {BinaryKind::mul, BinaryKind::sub}) {
+      const test::Operand a{random.tensor(x, -2, 2)}, b{random.tensor(y, -2, 2)};
+      test::expect_conformance(Binary({kind, {}}), {.inputs = {a, b}, .expected = {"vector"}});
+      test::expect_conformance(Binary({kind, Clamp::relu()}), {.inputs = {b, a}, .expected = {"vector"}});
+    }
+  }
+}
+
 TEST(Binary, RefusesWhatDoesNotFit) {
   const auto infer = [](BinaryKind kind, TensorDesc a, TensorDesc b, Clamp clamp = {}) {
     return test::infer(Binary({kind, clamp}), {a, b});
