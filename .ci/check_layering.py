@@ -55,6 +55,7 @@ MODULES = {
     "sparsity": set(),
     "compile": set(),
     "pipit": {"detail", "measuring"},
+    "pipit/capi": {".", "detail"},
     "pipit/detail": {"."},
     "pipit/measuring": {".", "detail"},
     "apps": {"commands", "display"},
@@ -101,7 +102,8 @@ add_kernels("cuda", {f"conv/{kernel}": "conv epilogue libraries device cost"
 add_kernels("cuda", {f"conv/{kernel}": "conv/spread_gemm conv/chain conv epilogue device cost"
                      for kernel in "pooled_stem projected_sum resident_block row_chain squeeze_excite".split()})
 PRIVATE = {"layers/cpu", "layers/cuda", "layers/reference"}
-SHARED_TYPES = {"pipit/error.h", "pipit/scores.h", "pipit/types.h"}
+C_HEADERS = {"stddef.h", "stdint.h"}
+SHARED_TYPES = {"pipit/error.h", "pipit/export.h", "pipit/scores.h", "pipit/types.h"}
 CXX = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh"}
 SOURCES = {".cpp", ".cc", ".cu"}
 TEXT = CXX | {".py", ".sh", ".cmake", ".in", ".md", ".json", ".txt", ".proto"}
@@ -149,7 +151,7 @@ def is_public(path):
 
 
 def may_stand_in_public(bracket, target):
-    standard = bracket == "<" and len(target.parts) == 1 and not target.suffix
+    standard = bracket == "<" and len(target.parts) == 1 and (not target.suffix or str(target) in C_HEADERS)
     return standard or (bracket == '"' and is_public(target))
 
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "pipit/export.h"
+
 namespace pipit::tools {
 
 /// A share of images, with its 95 % interval by Wilson's score, which holds near 0 and 1 as well.
@@ -37,7 +39,7 @@ enum class Verdict : std::uint8_t {
 };
 
 /// "proven", "not proven" or "broken".
-std::string_view verdict_name(Verdict verdict);
+PIPIT_API std::string_view verdict_name(Verdict verdict);
 
 /// A drop held against the largest one that is allowed.
 struct JudgedDrop {

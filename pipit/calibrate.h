@@ -12,6 +12,7 @@
 
 #include "pipit/accuracy.h"
 #include "pipit/classifier.h"
+#include "pipit/export.h"
 
 namespace pipit::tools {
 
@@ -94,14 +95,15 @@ struct Calibration {
 /// all; before anything runs, for an output that is, under whatever name, the model, one of the images or what pipit
 /// keeps in its cache; UnsupportedError for a model that is quantized already or has nothing to quantize; ArgumentError
 /// for options that cannot be. May be called from any thread.
-Calibration calibrate(const std::string& model, std::span<const std::filesystem::path> images,
-                      const PlanFiles& output, const CalibrateOptions& options = {});
+PIPIT_API Calibration calibrate(const std::string& model, std::span<const std::filesystem::path> images,
+                                const PlanFiles& output, const CalibrateOptions& options = {});
 
 /// Adds up plans of one model that were calibrated on different images with the same options, and sets the scales anew:
 /// the result is that of one calibration on all images. `range`: another method than that of the plans. Throws Error
 /// where they differ in model, preprocessing, kept layers or method, an image is in two of them, or one has no
 /// histograms. May be called from any thread.
-Calibration merge_calibrations(std::span<const std::filesystem::path> plans, const PlanFiles& output,
-                               const std::optional<RangeOptions>& range = {});
+PIPIT_API Calibration merge_calibrations(std::span<const std::filesystem::path> plans,
+                                         const PlanFiles& output,
+                                         const std::optional<RangeOptions>& range = {});
 
 }  // namespace pipit::tools

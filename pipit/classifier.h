@@ -73,7 +73,7 @@ struct Prediction {
 /// without N, in f32 or u8 (bytes as they are), and an output [N, classes], the first one or the only one of that form.
 /// Where that is one score alone there are two classes, no and yes. One thread at a time may use a Classifier; copies
 /// share the model and have memory of their own, so give every thread a copy.
-class Classifier {
+class PIPIT_API Classifier {
  public:
   /// Loads a model: an ONNX file, or one of the names that `pipit models` lists. Throws what CompiledModel does; Error
   /// for a model that is no image classifier, for options that do not fit it, and for a file of labels that cannot be

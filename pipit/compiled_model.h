@@ -14,14 +14,15 @@
 #include <vector>
 
 #include "pipit/error.h"
+#include "pipit/export.h"
 #include "pipit/types.h"
 
 namespace pipit {
 
 /// @cond
 namespace internal::detail {
-struct CompiledState;
-struct SessionState;
+struct PIPIT_API CompiledState;
+struct PIPIT_API SessionState;
 }  // namespace internal::detail
 /// @endcond
 
@@ -97,7 +98,7 @@ struct TensorInfo {
 };
 
 /// A dense array in row-major order (last dimension fastest) that the caller owns.
-struct ArrayView {
+struct PIPIT_API ArrayView {
   DType dtype = DType::f32;    ///< of the elements
   Shape shape;                 ///< its extents
   const void* data = nullptr;  ///< shape.elements() elements
@@ -129,7 +130,7 @@ struct ArrayView {
 
 /// Memory for runs of a compiled model. One thread at a time may use a session; sessions of one model run in any number
 /// of threads at once. It keeps what it needs of its model. Can be moved, not copied.
-class ModelSession {
+class PIPIT_API ModelSession {
  public:
   ModelSession(ModelSession&& other) noexcept;  ///< `other` may only be assigned to or destroyed after it.
   ModelSession& operator=(ModelSession&& other) noexcept;  ///< As the constructor.
@@ -155,7 +156,7 @@ class ModelSession {
 /// A model with kernels chosen, weights packed and memory planned. Immutable: copies share it, and any number of
 /// threads may use one. One that was moved from may only be assigned to or destroyed. Models may be loaded and run
 /// until the process is gone: by destructors of static objects, and by detached threads while main() returns.
-class CompiledModel {
+class PIPIT_API CompiledModel {
  public:
   /// Reads and compiles a model: an ONNX file, or one of the names that `pipit models` lists. Throws Error naming the
   /// file and what is wrong with it or with `options`; UnsupportedError with every reason for a model that cannot run,

@@ -12,6 +12,7 @@
 
 #include "pipit/accuracy.h"
 #include "pipit/classifier.h"
+#include "pipit/export.h"
 #include "pipit/progress.h"
 
 namespace pipit::tools {
@@ -75,7 +76,7 @@ struct Difference {
 /// Runs a model in fp32 and in INT8 with the scales of `plan` over `images` (files, or folders of them; also arrays)
 /// and compares every layer. The same images give the same result every time. Throws as calibrate() and quantize() do.
 /// May be called from any thread.
-Difference diff(const std::string& model, std::span<const std::filesystem::path> images,
-                const std::filesystem::path& plan, const DiffOptions& options = {});
+PIPIT_API Difference diff(const std::string& model, std::span<const std::filesystem::path> images,
+                          const std::filesystem::path& plan, const DiffOptions& options = {});
 
 }  // namespace pipit::tools

@@ -6,13 +6,15 @@
 #include <stdexcept>
 #include <string>
 
+#include "pipit/export.h"
+
 namespace pipit {
 
 /// Something went wrong at run time: a file, a value, a device. what() names the offending values and, where it can,
 /// what to do about it.
-class Error : public std::runtime_error {
+class PIPIT_API Error : public std::runtime_error {
  public:
-  /// The message is what(); a NUL in it (of a name, of a file), which would end that, is written as \x00.
+  /// The message is what(); a NUL in it (of a name, of a file), which would end that, is written as \\x00.
   explicit Error(const std::string& message) : std::runtime_error(without_nul(message)) {}
 
  private:
@@ -23,7 +25,7 @@ class Error : public std::runtime_error {
 };
 
 /// The input is well-formed but asks for something that pipit does not implement.
-class UnsupportedError : public Error {
+class PIPIT_API UnsupportedError : public Error {
  public:
   /// As Error().
   explicit UnsupportedError(const std::string& message) : Error(message) {}
@@ -31,7 +33,7 @@ class UnsupportedError : public Error {
 
 /// What was asked for cannot be, whatever the files hold: a value out of range, options that contradict each other.
 /// Nothing was done.
-class ArgumentError : public Error {
+class PIPIT_API ArgumentError : public Error {
  public:
   /// As Error().
   explicit ArgumentError(const std::string& message) : Error(message) {}

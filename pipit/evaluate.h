@@ -11,6 +11,7 @@
 
 #include "pipit/accuracy.h"
 #include "pipit/classifier.h"
+#include "pipit/export.h"
 
 namespace pipit::tools {
 
@@ -91,7 +92,7 @@ struct Evaluation {
 /// LoadOptions::threads while the model runs. Throws what Classifier does, Error where no image can be used, and for an
 /// `against` with another number of classes; ArgumentError for options that contradict each other. May be called from
 /// any thread.
-Evaluation evaluate(const std::string& model, const std::filesystem::path& folder,
-                    const EvaluateOptions& options = {});
+PIPIT_API Evaluation evaluate(const std::string& model, const std::filesystem::path& folder,
+                              const EvaluateOptions& options = {});
 
 }  // namespace pipit::tools

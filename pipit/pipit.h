@@ -20,6 +20,7 @@
 #include "pipit/diff.h"
 #include "pipit/error.h"
 #include "pipit/evaluate.h"
+#include "pipit/export.h"
 #include "pipit/profile.h"
 #include "pipit/quantize.h"
 #include "pipit/scores.h"
@@ -29,6 +30,6 @@
 namespace pipit {
 
 /// "0.1.0": major, minor and patch.
-std::string_view version();
+PIPIT_API std::string_view version();
 
 }  // namespace pipit

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pipit/compiled_model.h"
+#include "pipit/export.h"
 
 namespace pipit::tools {
 
@@ -44,7 +45,7 @@ struct ProfileOptions {
 /// Times every layer of a model on `inputs`, one array for each of its inputs as ModelSession::run() takes them; on
 /// none at all: on standard normal numbers, always the same. Throws what ModelSession::run() does, and Error when runs
 /// < 1.
-ModelProfile profile(const CompiledModel& model, std::span<const ArrayView> inputs = {},
-                     const ProfileOptions& options = {});
+PIPIT_API ModelProfile profile(const CompiledModel& model, std::span<const ArrayView> inputs = {},
+                               const ProfileOptions& options = {});
 
 }  // namespace pipit::tools

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pipit/compiled_model.h"
+#include "pipit/export.h"
 
 namespace pipit::tools {
 
@@ -34,7 +35,7 @@ struct QuantizedFile {
 /// with the bits that Precision::int8 with the plan gives. Throws Error for a plan of another model, for files that
 /// cannot be read or written, and for an `output` that is the model or the plan, or what pipit keeps; UnsupportedError
 /// for a model that is quantized already. May be called from any thread.
-QuantizedFile quantize(const std::string& model, const std::filesystem::path& plan,
-                       const std::filesystem::path& output, const QuantizeOptions& options = {});
+PIPIT_API QuantizedFile quantize(const std::string& model, const std::filesystem::path& plan,
+                                 const std::filesystem::path& output, const QuantizeOptions& options = {});
 
 }  // namespace pipit::tools

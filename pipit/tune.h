@@ -12,6 +12,7 @@
 
 #include "pipit/accuracy.h"
 #include "pipit/classifier.h"
+#include "pipit/export.h"
 #include "pipit/progress.h"
 
 namespace pipit::tools {
@@ -79,7 +80,7 @@ struct TunedPlan {
 /// each causes at the output, and by the drop that it causes, per millisecond that keeping it costs; then more and more
 /// of them are kept, and each step is evaluated and timed in turns with INT8 throughout (docs/quantization.md). Throws
 /// what evaluate() and calibrate() do; ArgumentError for options that cannot be. May be called from any thread.
-TunedPlan tune(const std::string& model, const std::filesystem::path& images,
-               const std::filesystem::path& output, const TuneOptions& options = {});
+PIPIT_API TunedPlan tune(const std::string& model, const std::filesystem::path& images,
+                         const std::filesystem::path& output, const TuneOptions& options = {});
 
 }  // namespace pipit::tools

@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "pipit/export.h"
+
 namespace pipit {
 
 /// Where a model runs.
@@ -30,9 +32,9 @@ enum class Precision : std::uint8_t {
 };
 
 /// "cpu" or "cuda".
-std::string_view device_name(DeviceKind device);
+PIPIT_API std::string_view device_name(DeviceKind device);
 /// "fp32", "fp16", "bf16", "int8", "int8-dynamic", "w8" or "w4".
-std::string_view precision_name(Precision precision);
+PIPIT_API std::string_view precision_name(Precision precision);
 
 /// Element types. Those of 16 bits (f16, bf16) stay inside: inputs and outputs of models that have them are f32.
 enum class DType : std::uint8_t {
@@ -131,7 +133,7 @@ inline constexpr int kMaxRank = 6;
 
 /// Extents in logical (ONNX) order, for images N, C, H, W. Fixed capacity, no heap. Rank 0 is a scalar of one element.
 /// An extent may be 0 (an empty tensor) but never negative; the element count never overflows int64.
-class Shape {
+class PIPIT_API Shape {
  public:
   /// A scalar.
   Shape() = default;
@@ -154,7 +156,7 @@ class Shape {
   std::string str() const;
 
   /// Equal ranks and extents.
-  friend bool operator==(const Shape& a, const Shape& b);
+  friend PIPIT_API bool operator==(const Shape& a, const Shape& b);
 
  private:
   std::array<std::int64_t, kMaxRank> dims_{};

@@ -3,9 +3,11 @@
 
 #include <string_view>
 
+#include "pipit/export.h"
+
 namespace pipit {
 
 /// "0.1.0": major, minor and patch, as the build's project() says.
-std::string_view version();
+PIPIT_API std::string_view version();
 
 }  // namespace pipit
