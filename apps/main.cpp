@@ -31,7 +31,7 @@ std::string version_text() {
   const CudaStatus cuda = cuda_status();
   const ImageDecoders image = image_decoders();
   std::string text = fmt::format("pipit {}\ncpu   {}\njpeg  {}\npng   {}\nwebp  {}\ncuda  ", version(),
-                                 counted(available_cpus(), "thread"), image.jpeg, image.png,
+                                 counted(default_threads(), "thread"), image.jpeg, image.png,
                                  image.webp.empty() ? "not built in" : image.webp);
   if (!cuda.compiled) return text + "not built in";
   text += fmt::format("built with toolkit {}; ", cuda.toolkit);

@@ -43,7 +43,7 @@ void KernelTuning::read(const PlanOptions& plan) {
     notes_.push_back(fmt::format("{}; timing anew", e.what()));
   }
   const std::string device =
-      tuner_->device_key(plan.device, plan.gpu, plan.threads == 0 ? available_cpus() : plan.threads);
+      tuner_->device_key(plan.device, plan.gpu, plan.threads == 0 ? default_threads() : plan.threads);
   if (!cache.empty() && cache.find(device) == cache.end()) {
     notes_.push_back(fmt::format("{}: nothing for {}, only for {}{}; {}", file_.string(), device,
                                  cache.begin()->first,

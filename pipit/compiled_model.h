@@ -54,7 +54,8 @@ struct LoadOptions {
   DeviceKind device = DeviceKind::cpu;
   /// For DeviceKind::cuda: ordinals of the GPUs that get a copy each. Empty: GPU 0.
   std::vector<int> gpus;
-  /// CPU threads of a run; 0: all CPUs that this process may use. Sessions with the same number share one pool.
+  /// CPU threads of a run; 0: all CPUs that this process may use, as affinity mask and control groups say, or at most
+  /// as many of them as the environment variable PIPIT_NUM_THREADS says. Sessions with the same number share one pool.
   int threads = 0;
   /// What the model computes in.
   Precision precision = Precision::fp32;
@@ -74,8 +75,8 @@ struct LoadOptions {
   /// How kernels are chosen.
   Tuning tuning = Tuning::by_order;
   /// File with the times of earlier runs. Tuning::all reads and adds to it; Tuning::by_order only takes what is in it,
-  /// for this machine, and the order for all else. Empty: `pipit/tuning.json` in the user's cache folder for
-  /// Tuning::all, else none.
+  /// for this machine, and the order for all else. Empty: `tuning.json` in $PIPIT_CACHE_DIR, else
+  /// `pipit/tuning.json` in the user's cache folder, for Tuning::all; else none.
   std::filesystem::path tuning_cache;
   /// Kernels to use wherever they accept a layer, as `pipit inspect --why` names them: "NAME", or "TYPE=NAME" for
   /// layers of one type, Conv for convolutions in every precision. "winograd" is each kernel named winograd_... Those
@@ -155,7 +156,9 @@ class PIPIT_API ModelSession {
 
 /// A model with kernels chosen, weights packed and memory planned. Immutable: copies share it, and any number of
 /// threads may use one. One that was moved from may only be assigned to or destroyed. Models may be loaded and run
-/// until the process is gone: by destructors of static objects, and by detached threads while main() returns.
+/// until the process is gone: by destructors of static objects, and by detached threads while main() returns. A child
+/// that fork() makes may run and free the models and sessions of its parent on a CPU, and load others; fork while no
+/// other thread loads one.
 class PIPIT_API CompiledModel {
  public:
   /// Reads and compiles a model: an ONNX file, or one of the names that `pipit models` lists. Throws Error naming the

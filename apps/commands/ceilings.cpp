@@ -36,7 +36,7 @@ struct CeilingsOptions {
 int ceilings(const CeilingsOptions& options) {
   const DeviceKind device = options.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
   require_device(device);
-  const int threads = options.threads == 0 ? available_cpus() : options.threads;
+  const int threads = options.threads == 0 ? default_threads() : options.threads;
   const std::filesystem::path file = ceilings_file();
   KeptCeilings found;
   if (options.kept) {

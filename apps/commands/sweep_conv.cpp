@@ -87,7 +87,7 @@ ConvSweepSeconds measure(std::vector<MissingRows>& layers, std::int64_t there,
       shared.common.device, shared.common.threads, options.all_bases(), shared.seconds, {}};
   if (options.floor)
     target.ceilings = machine_ceilings(
-        target.device, 0, target.threads == 0 ? available_cpus() : target.threads, shared.common.quiet);
+        target.device, 0, target.threads == 0 ? default_threads() : target.threads, shared.common.quiet);
   ConvSweep sweep(std::move(target));
   Progress progress("sweep", there + std::ssize(layers), shared.common.quiet);
   for (std::size_t l = 0; l < layers.size(); ++l) {

@@ -184,7 +184,7 @@ Finding tuning() {
 }
 
 Finding ceilings() {
-  const KeptCeilings kept = kept_ceilings(ceilings_file(), DeviceKind::cpu, 0, available_cpus());
+  const KeptCeilings kept = kept_ceilings(ceilings_file(), DeviceKind::cpu, 0, default_threads());
   if (!kept.ceilings.known()) return {"ceilings", kept.problem, "for profile --floor: pipit ceilings"};
   return {"ceilings", fmt::format("{}, {:.1f} days old", ceilings_file().string(), kept.days), {}};
 }

@@ -55,7 +55,7 @@ std::vector<Setting> SettingLists::all() const {
     for (const auto& batch : of_batches) {
       for (const int count : threads) {
         for (const int sessions : of_streams)
-          settings.push_back({precision, batch, count == 0 ? available_cpus() : count, sessions});
+          settings.push_back({precision, batch, count == 0 ? default_threads() : count, sessions});
       }
     }
   }

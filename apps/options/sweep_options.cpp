@@ -51,7 +51,7 @@ void SweepOptions::refuse_bf16_on_gpu(const char* option, const std::vector<std:
 }
 
 nlohmann::ordered_json SweepOptions::machine_json() const {
-  const int threads = common.threads == 0 ? available_cpus() : common.threads;
+  const int threads = common.threads == 0 ? default_threads() : common.threads;
   return {{"device", common.device == DeviceKind::cuda ? gpu_description(0) : cpu_description()},
           {"threads", threads},
           {"machine", machine_identity(common.device, 0, threads)},

@@ -382,6 +382,11 @@ FileLock::~FileLock() {
 }
 
 std::filesystem::path cache_folder() {
+  if (const char* own = std::getenv("PIPIT_CACHE_DIR"); own != nullptr && *own != '\0') {
+    std::filesystem::path path = own;
+    if (!path.is_absolute()) fail("PIPIT_CACHE_DIR is '{}'; expected an absolute path", own);
+    return path;
+  }
   // The XDG base directory specification: relative paths are invalid and ignored.
   const auto folder = [](const char* variable) {
     const char* value = std::getenv(variable);

@@ -90,8 +90,9 @@ class FileLock {
   std::string problem_;
 };
 
-/// Where pipit keeps what it can make again: $XDG_CACHE_HOME/pipit, else ~/.cache/pipit; empty where neither variable
-/// holds an absolute path. May not be there yet.
+/// Where pipit keeps what it can make again: $PIPIT_CACHE_DIR, else $XDG_CACHE_HOME/pipit, else ~/.cache/pipit; empty
+/// where none of these variables is set (the last two: to an absolute path). May not be there yet. Throws Error where
+/// PIPIT_CACHE_DIR is a relative path, which would be another folder after each change of the current one.
 std::filesystem::path cache_folder();
 
 }  // namespace pipit::internal

@@ -60,7 +60,7 @@ std::shared_ptr<const ExecutionPlan> ExecutionPlan::build(Graph graph, const Reg
   const std::shared_ptr<ExecutionPlan> plan(new ExecutionPlan());
   plan->options_ = options;
   check_precision(graph, options.precision);
-  if (plan->options_.threads == 0) plan->options_.threads = available_cpus();
+  if (plan->options_.threads == 0) plan->options_.threads = default_threads();
   if (options.device == DeviceKind::cuda) select_gpu(options.gpu);
   PlanConstants constants(graph);
   plan->graph_ = graph.without_constants();

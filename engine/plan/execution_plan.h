@@ -25,7 +25,7 @@ struct KernelName {
 struct PlanOptions {
   DeviceKind device = DeviceKind::cpu;
   Precision precision = Precision::fp32;
-  int threads = 0;  ///< 0: available_cpus()
+  int threads = 0;  ///< 0: default_threads()
   int gpu = 0;      ///< ordinal of the GPU, for DeviceKind::cuda
   /// Candidates that are asked before all others, and used wherever they accept: those for the node's type first, then
   /// those for all types, each in this order. For example {{"reference"}, {"cudnn", "Conv"}}.

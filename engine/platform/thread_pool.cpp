@@ -1,5 +1,7 @@
 #include "engine/platform/thread_pool.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -72,6 +74,7 @@ struct ThreadPool::Impl {
   std::atomic<std::uint32_t> gate{kClosed};  // kClosed | number of workers inside
   std::atomic<std::uint32_t> epoch{0};       // moves when the gate opens; workers sleep on it
   std::atomic<bool> busy{false};
+  bool started = false;  // workers run; changed where nobody else uses the pool, and inside `busy`
   std::atomic<bool> stop{false};
   std::mutex error_mutex;
   std::exception_ptr error;
@@ -188,40 +191,117 @@ struct ThreadPool::Impl {
       gate.wait(inside, std::memory_order_acquire);
   }
 
+  void start();
+
   void shut_down() {
     stop = true;
     epoch.fetch_add(1, std::memory_order_release);
     epoch.notify_all();
     for (std::thread& t : workers) t.join();
+    workers.clear();
+    stop = false;
+  }
+
+  // In the child of a fork(), where the workers do not exist: ends the loop that the thread which forked may be inside.
+  void abandon() {
+    error = std::make_exception_ptr(Error("the process was forked inside of a parallel loop"));
+    gate.store(kClosed, std::memory_order_relaxed);
+  }
+};
+
+void ThreadPool::Impl::start() {
+  const std::size_t threads = shares.size();
+  try {
+    for (std::size_t i = 1; i < threads; ++i) workers.emplace_back([this, i] { work(static_cast<int>(i)); });
+  } catch (const std::system_error& e) {
+    shut_down();
+    fail("could not start {} threads: {}; use --threads with a smaller number", threads, e.what());
+  }
+  started = true;
+}
+
+// All pools of the process, for a child that fork() makes of it.
+struct ThreadPool::Forking {
+  std::mutex mutex;
+  std::vector<ThreadPool*> pools;
+  std::vector<Impl*> left_behind;  // never destroyed
+  std::mutex sharing;              // of shared_pool(), taken before `mutex`
+  std::map<int, std::weak_ptr<ThreadPool>> shared;
+
+  // Never destroyed, here and elsewhere in the library: destructors of static objects and detached threads may load and
+  // run models while the process ends.
+  static Forking& state() {
+    static auto& state = *new Forking;
+    static const int failed = pthread_atfork(lock, unlock, renew);
+    if (failed != 0) fail("out of memory: the process cannot prepare for fork()");
+    return state;
+  }
+
+  void add(ThreadPool* pool) {
+    const std::lock_guard guard(mutex);
+    pools.push_back(pool);
+  }
+  void remove(ThreadPool* pool) {
+    const std::lock_guard guard(mutex);
+    std::erase(pools, pool);
+  }
+
+  static void lock() {
+    state().sharing.lock();
+    state().mutex.lock();
+  }
+  static void unlock() {
+    state().mutex.unlock();
+    state().sharing.unlock();
+  }
+  // The state of each pool may be in the middle of anything, and its threads cannot be joined: it is left behind.
+  static void renew() {
+    for (ThreadPool* pool : state().pools) {
+      Impl* lost = pool->impl_.release();
+      lost->abandon();
+      state().left_behind.push_back(lost);
+      pool->impl_ = std::make_unique<Impl>(static_cast<int>(lost->shares.size()));
+    }
+    unlock();
   }
 };
 
 ThreadPool::ThreadPool(int threads) {
   if (threads < 0 || threads > kMaxThreads)
     fail("{} threads asked for: expected 0 to {}", threads, kMaxThreads);
-  if (threads == 0) threads = available_cpus();
+  if (threads == 0) threads = default_threads();
   impl_ = std::make_unique<Impl>(threads);
+  Forking::state().add(this);
   try {
-    for (int i = 1; i < threads; ++i) impl_->workers.emplace_back([impl = impl_.get(), i] { impl->work(i); });
-  } catch (const std::system_error& e) {
-    impl_->shut_down();
-    fail("could not start {} threads: {}; use --threads with a smaller number", threads, e.what());
+    impl_->start();
+  } catch (...) {
+    Forking::state().remove(this);
+    throw;
   }
 }
 
 ThreadPool::~ThreadPool() {
+  Forking::state().remove(this);
   impl_->shut_down();
 }
 
 int ThreadPool::size() const {
-  return static_cast<int>(impl_->workers.size()) + 1;
+  return static_cast<int>(impl_->shares.size());
 }
 
 void ThreadPool::run(std::int64_t count, Call call, void* body) {
   Impl& pool = *impl_;
-  if (count <= 1 || pool.workers.empty() || pool.busy.exchange(true, std::memory_order_acquire)) {
+  if (count <= 1 || pool.shares.size() == 1 || pool.busy.exchange(true, std::memory_order_acquire)) {
     for (std::int64_t i = 0; i < count; ++i) call(body, i, 0);
     return;
+  }
+  if (!pool.started) {
+    try {
+      pool.start();
+    } catch (...) {
+      pool.busy.store(false, std::memory_order_release);
+      throw;
+    }
   }
   pool.call = call;
   pool.body = body;
@@ -237,13 +317,10 @@ void ThreadPool::run(std::int64_t count, Call call, void* body) {
 }
 
 std::shared_ptr<ThreadPool> shared_pool(int threads) {
-  static std::mutex mutex;
-  // Never destroyed, here and elsewhere in the library: destructors of static objects and detached threads may load and
-  // run models while the process ends.
-  static auto& pools = *new std::map<int, std::weak_ptr<ThreadPool>>;
-  if (threads == 0) threads = available_cpus();
-  const std::lock_guard lock(mutex);
-  std::weak_ptr<ThreadPool>& known = pools[threads];
+  ThreadPool::Forking& forking = ThreadPool::Forking::state();
+  if (threads == 0) threads = default_threads();
+  const std::lock_guard lock(forking.sharing);
+  std::weak_ptr<ThreadPool>& known = forking.shared[threads];
   std::shared_ptr<ThreadPool> pool = known.lock();
   if (!pool) known = pool = std::make_shared<ThreadPool>(threads);
   return pool;

@@ -11,9 +11,15 @@ namespace pipit::internal {
 /// least 1.
 int available_cpus();
 
+/// Threads where nobody asks for a number: PIPIT_NUM_THREADS where it is set, but at most available_cpus(), which it is
+/// otherwise. Throws Error for a value outside [1, 1024].
+int default_threads();
+
+/// A fork() copies no threads: in the child a pool starts other workers when it first needs them. Only a loop that runs
+/// in the thread that forks ends there with Error.
 class ThreadPool {
  public:
-  /// `threads` counts the caller; 0 means available_cpus(). Throws Error outside [0, 1024].
+  /// `threads` counts the caller; 0 means default_threads(). Throws Error outside [0, 1024].
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -39,12 +45,14 @@ class ThreadPool {
  private:
   using Call = void (*)(void* body, std::int64_t index, int worker);
   void run(std::int64_t count, Call call, void* body);
+  friend std::shared_ptr<ThreadPool> shared_pool(int threads);
   struct Impl;
+  struct Forking;
   std::unique_ptr<Impl> impl_;
 };
 
-/// The pool of `threads` threads, shared by all callers in this process that ask for as many; 0 means available_cpus().
-/// It ends with its last user.
+/// The pool of `threads` threads, shared by all callers in this process that ask for as many. 0 means
+/// default_threads(). It ends with its last user.
 std::shared_ptr<ThreadPool> shared_pool(int threads = 0);
 
 }  // namespace pipit::internal

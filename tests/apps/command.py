@@ -23,6 +23,8 @@ OK, RUNTIME, USAGE, UNSUPPORTED, CHECK_FAILED = range(5)
 PIPIT = os.environ["PIPIT"]
 # What is measured until it is known is measured as short as it can be: tests are of what is made of times.
 os.environ.setdefault("PIPIT_SHORT_MEASUREMENTS", "1")
+for variable in ("PIPIT_CACHE_DIR", "PIPIT_NUM_THREADS"):
+    os.environ.pop(variable, None)
 MODEL = "resnet20-cifar10"
 # With the first operand of each.
 SUBCOMMANDS = {"classify": "MODEL", "evaluate": "MODEL", "inspect": "MODEL", "verify": "DIR", "profile": "MODEL",

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 
-from command import OK, PIPIT, CommandTest, main
+from command import OK, PIPIT, RUNTIME, CommandTest, main
 
 NAMES = ["pipit", "system", "CPU", "instruction sets", "caches", "memory", "clock", "load", "GPU"]
 
@@ -46,6 +46,22 @@ class Doctor(CommandTest):
                               preexec_fn=lambda: os.sched_setaffinity(0, cpus[:1]))
         cpu = json.loads(done.stdout)["findings"][2]
         self.assertRegex(cpu["value"], r", 1 of \d+ usable")
+
+    def test_threads_of_the_environment(self):
+        def threads(**environment):
+            done = subprocess.run([PIPIT, "inspect", "resnet20-cifar10", "--json"], capture_output=True, text=True,
+                                  timeout=300, check=False, env={**os.environ, **environment})
+            return json.loads(done.stdout)["threads"] if done.returncode == OK else done
+
+        self.assertEqual(threads(PIPIT_NUM_THREADS="1"), 1)
+        self.assertEqual(threads(PIPIT_NUM_THREADS="1000"), threads(PIPIT_NUM_THREADS=""))
+        wrong = threads(PIPIT_NUM_THREADS="all")
+        self.assertEqual(wrong.returncode, RUNTIME)
+        self.assertIn("PIPIT_NUM_THREADS is 'all'; expected 1 to 1024", wrong.stderr)
+
+    def test_cache_folder_of_the_environment(self):
+        cache = self.doctor(PIPIT_CACHE_DIR=str(self.folder), XDG_CACHE_HOME="/elsewhere")["tuning cache"]
+        self.assertTrue(cache["value"].startswith(f"{self.folder}/tuning.json"), cache)
 
     def test_tuning_cache(self):
         cache = self.folder / "pipit" / "tuning.json"

@@ -11,6 +11,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -326,6 +327,23 @@ TEST_F(FileLocks, WhatAnotherUserHasLockedIsNotWaitedFor) {
   EXPECT_THAT(FileLock(path_).problem(), HasSubstr("another user"));
   EXPECT_TRUE(std::filesystem::exists(name_));
   close(theirs);
+}
+
+class CacheFolder : public testing::Test {
+ protected:
+  void TearDown() override { unsetenv("PIPIT_CACHE_DIR"); }
+};
+
+TEST_F(CacheFolder, IsTheOneThatTheVariableNames) {
+  unsetenv("PIPIT_CACHE_DIR");
+  const std::filesystem::path usual = cache_folder();
+  setenv("PIPIT_CACHE_DIR", "", 1);
+  EXPECT_EQ(cache_folder(), usual);
+  setenv("PIPIT_CACHE_DIR", "/a/folder", 1);
+  EXPECT_EQ(cache_folder(), "/a/folder");
+  setenv("PIPIT_CACHE_DIR", "a/folder", 1);
+  EXPECT_THAT([] { cache_folder(); },
+              ThrowsMessage<Error>("PIPIT_CACHE_DIR is 'a/folder'; expected an absolute path"));
 }
 
 }  // namespace

@@ -3,14 +3,20 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -188,6 +194,121 @@ TEST(ThreadPool, WorkersComputeInTheCallersMode) {
   EXPECT_EQ(products(), denormal);
 }
 #endif
+
+// Runs `child` in a child of this process and returns its exit code; -1 where it did not end by itself in a minute.
+int exit_code_of_child(const std::function<int()>& child) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(60);
+    _exit(child());
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// 0 when two threads run a loop of `pool` together, as in UsesItsWorkers.
+int two_threads_run(ThreadPool& pool) {
+  std::atomic<int> arrived{0};
+  pool.parallel_for(2, [&](std::int64_t, int) {
+    ++arrived;
+    while (arrived < 2) std::this_thread::yield();
+  });
+  return arrived == 2 ? 0 : 1;
+}
+
+TEST(ThreadPoolAndFork, AChildStartsWorkersOfItsOwn) {
+  ThreadPool pool(2);
+  EXPECT_EQ(two_threads_run(pool), 0);
+  EXPECT_EQ(exit_code_of_child([&] {
+              if (two_threads_run(pool) != 0 || two_threads_run(pool) != 0) return 1;
+              // Also in a child of the child.
+              return exit_code_of_child([&] { return two_threads_run(pool); });
+            }),
+            0);
+  EXPECT_EQ(two_threads_run(pool), 0);
+}
+
+TEST(ThreadPoolAndFork, AChildEndsPoolsThatItNeverUsed) {
+  auto pool = std::make_unique<ThreadPool>(3);
+  std::shared_ptr<ThreadPool> shared = shared_pool(3);
+  EXPECT_EQ(exit_code_of_child([&] {
+              pool.reset();
+              shared.reset();
+              return two_threads_run(*shared_pool(3)) + two_threads_run(*shared_pool(2));
+            }),
+            0);
+}
+
+TEST(ThreadPoolAndFork, AChildTakesAPoolThatAnotherThreadWasUsing) {
+  ThreadPool pool(2);
+  std::atomic<bool> inside{false}, go_on{false};
+  std::thread other([&] {
+    pool.parallel_for(2, [&](std::int64_t, int) {
+      inside = true;
+      while (!go_on) std::this_thread::yield();
+    });
+  });
+  while (!inside) std::this_thread::yield();
+  EXPECT_EQ(exit_code_of_child([&] { return two_threads_run(pool); }), 0);
+  go_on = true;
+  other.join();
+}
+
+TEST(ThreadPoolAndFork, ALoopThatForksIsAnErrorInTheChild) {
+  ThreadPool pool(2);
+  // In a child, so that only one process goes on with the tests.
+  EXPECT_EQ(exit_code_of_child([&] {
+              const std::thread::id caller = std::this_thread::get_id();
+              std::atomic<int> arrived{0};
+              pid_t inside = -1;
+              try {
+                pool.parallel_for(2, [&](std::int64_t, int) {
+                  ++arrived;
+                  while (arrived < 2) std::this_thread::yield();
+                  if (std::this_thread::get_id() == caller) inside = fork();
+                });
+              } catch (const Error&) {
+                return inside == 0 ? 7 : 1;
+              }
+              if (inside <= 0) return 2;
+              int status = 0;
+              waitpid(inside, &status, 0);
+              return WIFEXITED(status) && WEXITSTATUS(status) == 7 ? 0 : 3;
+            }),
+            0);
+}
+
+class ThreadsFromEnvironment : public testing::Test {
+ protected:
+  void TearDown() override { unsetenv("PIPIT_NUM_THREADS"); }
+};
+
+TEST_F(ThreadsFromEnvironment, AreAtMostTheCpus) {
+  EXPECT_EQ(default_threads(), available_cpus());
+  setenv("PIPIT_NUM_THREADS", "", 1);
+  EXPECT_EQ(default_threads(), available_cpus());
+  setenv("PIPIT_NUM_THREADS", "1", 1);
+  EXPECT_EQ(default_threads(), 1);
+  EXPECT_EQ(ThreadPool().size(), 1);
+  EXPECT_EQ(shared_pool()->size(), 1);
+  EXPECT_EQ(ThreadPool(3).size(), 3) << "a number that is asked for goes before it";
+  setenv("PIPIT_NUM_THREADS", "1024", 1);
+  EXPECT_EQ(default_threads(), available_cpus());
+}
+
+TEST_F(ThreadsFromEnvironment, AreANumber) {
+  for (const char* text : {"0", "-1", "1025", "two", "2x", " 2", "99999999999"}) {
+    setenv("PIPIT_NUM_THREADS", text, 1);
+    try {
+      default_threads();
+      FAIL() << text;
+    } catch (const Error& e) {
+      EXPECT_EQ(std::string(e.what()),
+                "PIPIT_NUM_THREADS is '" + std::string(text) + "'; expected 1 to 1024");
+    }
+  }
+}
 
 TEST(ThreadPool, RefusesAbsurdCounts) {
   EXPECT_THROW(ThreadPool(-1), Error);
