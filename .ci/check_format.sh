@@ -9,7 +9,7 @@ if [ -z "$format" ] || ! "$format" --version | grep -q 'version 14\.'; then
   echo "check_format.sh: clang-format 14 is missing; apt-get install clang-format-14" >&2
   exit 1
 fi
-mapfile -t files < <(git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
+mapfile -t files < <(git ls-files '*.h' '*.c' '*.cpp' '*.cu' '*.cuh')
 if [ "${#files[@]}" -eq 0 ]; then
   echo "check_format.sh: git tracks no C++ files here" >&2
   exit 1

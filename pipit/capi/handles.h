@@ -1,0 +1,119 @@
+// What the handles of pipit/pipit_c.h hold, and how its functions turn exceptions into statuses.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "pipit/classifier.h"
+#include "pipit/compiled_model.h"
+#include "pipit/pipit_c.h"
+#include "pipit/tools.h"
+
+struct pipit_status {
+  pipit_code code = PIPIT_ERROR;
+  std::string message;
+  std::vector<std::string> reasons;
+};
+
+struct pipit_options {
+  pipit::LoadOptions load;
+  pipit::PreprocessOptions preprocess;
+  std::string labels;
+  std::optional<pipit::ScoreKind> scores;
+  double threshold = pipit::ClassifierOptions{}.threshold;
+  pipit::tools::CalibrateOptions calibrate;  // but for what is above
+  bool signed_activations = false;
+  pipit::tools::ProfileOptions profile;
+};
+
+struct pipit_model {
+  pipit::CompiledModel model;
+};
+
+struct pipit_session {
+  pipit::CompiledModel model;
+  pipit::ModelSession session;
+  std::vector<pipit::ArrayView> inputs;  // of the run
+};
+
+struct pipit_classifier {
+  pipit::Classifier classifier;
+  std::string preprocessing;
+};
+
+struct pipit_predictions {
+  std::vector<pipit::Prediction> all;
+};
+
+namespace pipit::internal::capi {
+
+/// PIPIT_INVALID_ARGUMENT.
+class InvalidArgument : public Error {
+ public:
+  explicit InvalidArgument(const std::string& message) : Error(message) {}
+};
+
+/// Forgets what an earlier call has set.
+void clear(pipit_status** status) noexcept;
+/// Sets `status` to the exception that is being handled and returns its code.
+pipit_code report(pipit_status** status) noexcept;
+
+/// Runs `act`, and returns what it made; NULL after an exception.
+template <typename Act>
+auto made(pipit_status** status, Act act) noexcept -> decltype(act()) {
+  try {
+    auto* result = act();
+    clear(status);
+    return result;
+  } catch (...) {
+    report(status);
+    return nullptr;
+  }
+}
+
+/// Runs `act`, which returns nothing.
+template <typename Act>
+pipit_code done(pipit_status** status, Act act) noexcept {
+  try {
+    act();
+    clear(status);
+    return PIPIT_OK;
+  } catch (...) {
+    return report(status);
+  }
+}
+
+/// Throws InvalidArgument where `argument`, called `name`, is NULL.
+void need(const void* argument, const char* name);
+
+/// Those of a caller who gave none, too.
+inline const pipit_options& given(const pipit_options* options) {
+  static const pipit_options defaults;
+  return options != nullptr ? *options : defaults;
+}
+
+/// A copy that pipit_string_free() frees.
+char* new_string(const std::string& text);
+
+/// Lines of text; does nothing where `notes` is NULL.
+void set_notes(char** notes, const std::vector<std::string>& lines);
+
+/// What is in the list; NULL beyond its end.
+template <typename List>
+const char* text_at(const List& list, std::size_t index) noexcept {
+  return index < list.size() ? list[index].c_str() : nullptr;
+}
+
+/// Sets `tensor` to a value of the model that has no data yet.
+void describe(const TensorInfo& info, pipit_tensor& tensor) noexcept;
+/// The array that `tensor` is. Throws InvalidArgument, calling it `what`, where it is not `info`, dense and in host
+/// memory.
+ArrayView array_of(const pipit_tensor& tensor, const TensorInfo& info, const char* what);
+/// The same of one for every input of a model.
+void arrays_of(const pipit_tensor* tensors, std::size_t count, std::span<const TensorInfo> infos,
+               const char* what, std::vector<ArrayView>& arrays);
+
+}  // namespace pipit::internal::capi

@@ -1,0 +1,325 @@
+// Options by the names that the command gives them.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+
+#include "models/image/preprocess.h"
+#include "pipit/capi/handles.h"
+#include "quant/kept_layers.h"
+
+namespace {
+
+using namespace pipit;
+using pipit::internal::capi::InvalidArgument;
+
+// What a value is not; pipit_options_set() says which option it was given for.
+struct Refused {
+  std::string why;
+};
+
+struct Option {
+  const char* name;
+  const char* values;
+  void (*set)(pipit_options& options, const std::string& value);
+};
+
+template <typename Number>
+std::optional<Number> parsed(std::string_view text) {
+  Number number{};
+  const char* end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data(), end, number);
+  if (problem != std::errc() || rest != end) return std::nullopt;
+  return number;
+}
+
+template <typename Number>
+Number number(std::string_view text, Number least, Number most) {
+  const std::optional<Number> value = parsed<Number>(text);
+  if (!value || *value < least || *value > most)
+    throw Refused{"a number from " + std::to_string(least) + " to " + std::to_string(most)};
+  return *value;
+}
+
+int integer(std::string_view text, int least, int most) {
+  return number<int>(text, least, most);
+}
+
+bool flag(std::string_view text) {
+  if (text != "true" && text != "false") throw Refused{"true or false"};
+  return text == "true";
+}
+
+std::vector<std::string> parts_of(const std::string& text, char between) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  for (std::size_t end = 0; end != text.npos; begin = end + 1) {
+    end = text.find(between, begin);
+    parts.push_back(text.substr(begin, end == text.npos ? end : end - begin));
+  }
+  return parts;
+}
+
+// NAME=VALUE; names may have a '=' in them.
+std::pair<std::string, std::string> named(const std::string& text, const char* form) {
+  const std::size_t equals = text.rfind('=');
+  if (equals == text.npos || equals == 0) throw Refused{form};
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+constexpr const char* kFiniteNumbers = "three finite numbers, a,b,c";
+
+std::array<float, 3> per_channel(const std::string& text, bool positive) {
+  const std::vector<std::string> parts = parts_of(text, ',');
+  if (parts.size() != 3) throw Refused{kFiniteNumbers};
+  std::array<float, 3> values{};
+  for (std::size_t c = 0; c < 3; ++c) {
+    const std::optional<float> value = parsed<float>(parts[c]);
+    if (!value || !std::isfinite(*value)) throw Refused{kFiniteNumbers};
+    if (positive && *value <= 0) throw Refused{"three positive numbers, a,b,c"};
+    values[c] = *value;
+  }
+  return values;
+}
+
+// The value of `words`, which are pairs of a word and what it means.
+template <typename Words>
+auto one_of(const Words& words, const std::string& text) {
+  std::string all;
+  for (const auto& [word, meaning] : words) {
+    if (text == word) return meaning;
+    all += all.empty() ? "" : ", ";
+    all += word;
+  }
+  throw Refused{"one of " + all};
+}
+
+template <typename T>
+using Words = std::vector<std::pair<std::string_view, T>>;
+
+template <typename T>
+Words<T> named_by(std::string_view (*name)(T), std::initializer_list<T> values) {
+  Words<T> words;
+  for (const T value : values) words.emplace_back(name(value), value);
+  return words;
+}
+
+void set_precision(pipit_options& o, const std::string& v) {
+  using enum Precision;
+  o.load.precision = one_of(named_by(precision_name, {fp32, fp16, bf16, int8, int8_dynamic, w8, w4}), v);
+}
+
+void set_device(pipit_options& o, const std::string& v) {
+  o.load.device = one_of(named_by(device_name, {DeviceKind::cpu, DeviceKind::cuda}), v);
+}
+
+void set_scores(pipit_options& o, const std::string& v) {
+  using enum ScoreKind;
+  o.scores = one_of(named_by<ScoreKind>([](ScoreKind kind) { return score_kind_name(kind); },
+                                        {logits, softmax, log_softmax, sigmoid, sigmoid_logits}),
+                    v);
+}
+
+void set_method(pipit_options& o, const std::string& v) {
+  using enum tools::RangeMethod;
+  const Words<tools::RangeMethod> words = {
+      {"minmax", minmax}, {"percentile", percentile}, {"entropy", entropy}, {"mse", mse}};
+  o.calibrate.method = one_of(words, v);
+}
+
+void set_preset(pipit_options& o, const std::string& v) {
+  Words<std::string> words;
+  for (const std::string_view name : internal::preprocess_preset_names()) words.emplace_back(name, name);
+  o.preprocess.preset = one_of(words, v);
+}
+
+void set_interpolation(pipit_options& o, const std::string& v) {
+  const Words<std::string> words = {{"nearest", v}, {"bilinear", v}, {"bicubic", v}};
+  o.preprocess.interpolation = one_of(words, v);
+}
+
+void add_dimension(pipit_options& o, const std::string& v) {
+  constexpr const char* kForm = "NAME=VALUE with a positive integer";
+  const auto [name, text] = named(v, kForm);
+  const std::optional<std::int64_t> extent = parsed<std::int64_t>(text);
+  if (!extent || *extent < 1) throw Refused{kForm};
+  o.load.dimensions.insert_or_assign(name, *extent);
+}
+
+void add_shape(pipit_options& o, const std::string& v) {
+  constexpr const char* kForm = "NAME=1x3x224x224: 1 to 6 positive integers with x between them";
+  const auto [name, text] = named(v, kForm);
+  std::vector<std::int64_t> extents;
+  for (const std::string& part : parts_of(text, 'x')) {
+    const std::optional<std::int64_t> extent = parsed<std::int64_t>(part);
+    if (!extent || *extent < 1 || extents.size() == std::size_t{kMaxRank}) throw Refused{kForm};
+    extents.push_back(*extent);
+  }
+  try {
+    o.load.shapes.insert_or_assign(name, Shape(extents));
+  } catch (const Error& e) {
+    throw Refused{std::string(kForm) + " (" + e.what() + ")"};
+  }
+}
+
+void add_value(pipit_options& o, const std::string& v) {
+  constexpr const char* kForm = "NAME=NUMBER or NAME=a,b,c";
+  const auto [name, text] = named(v, kForm);
+  std::vector<double> values;
+  for (const std::string& part : parts_of(text, ',')) {
+    const bool is_word = part == "true" || part == "false";
+    const std::optional<double> value = is_word ? part == "true" : parsed<double>(part);
+    if (!value) throw Refused{kForm};
+    values.push_back(*value);
+  }
+  o.load.values.insert_or_assign(name, values);
+}
+
+void set_devices(pipit_options& o, const std::string& v) {
+  std::vector<int> gpus;
+  for (const std::string& part : parts_of(v, ',')) gpus.push_back(integer(part, 0, 1023));
+  o.load.gpus = gpus;
+}
+
+void add_keep(pipit_options& o, const std::string& v) {
+  try {
+    internal::parse_keep(v);
+  } catch (const Error& e) {
+    throw Refused{std::string("NAME=fp32, NAME=fp16 or NAME=int8 (") + e.what() + ")"};
+  }
+  o.load.keep.push_back(v);
+}
+
+void add_kernel(pipit_options& o, const std::string& v) {
+  std::string name = v;
+  const std::size_t equals = v.find('=');
+  const std::size_t begin = equals == v.npos ? 0 : equals + 1;
+  const bool exclude = v.compare(begin, 3, "no-") == 0;
+  if (exclude) name.erase(begin, 3);
+  if (name.size() == begin) throw Refused{"[TYPE=]KERNEL or [TYPE=]no-KERNEL"};
+  (exclude ? o.load.exclude_kernels : o.load.prefer_kernels).push_back(name);
+}
+
+void set_dynamic_scales(pipit_options& o, const std::string& v) {
+  o.load.per_sample_scales = one_of(Words<bool>{{"per-sample", true}, {"per-tensor", false}}, v);
+}
+
+void set_group_size(pipit_options& o, const std::string& v) {
+  o.load.group_size = one_of(Words<std::int64_t>{{"32", 32}, {"64", 64}, {"128", 128}}, v);
+}
+
+void set_percentile(pipit_options& o, const std::string& v) {
+  const std::optional<double> value = parsed<double>(v);
+  if (!value || !(*value > 0 && *value <= 100)) throw Refused{"more than 0 and at most 100"};
+  o.calibrate.percentile = *value;
+}
+
+void set_threshold(pipit_options& o, const std::string& v) {
+  const std::optional<double> value = parsed<double>(v);
+  if (!value || !(*value >= 0 && *value <= 1)) throw Refused{"a number from 0 to 1"};
+  o.threshold = *value;
+}
+
+constexpr int kMaxSide = internal::kMaxPreprocessSide;
+constexpr int kMaxRuns = 1'000'000'000;
+
+using O = pipit_options;
+using V = std::string;
+
+const Option kOptions[] = {
+    {"batch", "N", [](O& o, const V& v) { o.load.batch = integer(v, 1, 65536); }},
+    {"dim", "NAME=VALUE", add_dimension},
+    {"shape", "NAME=1x3x224x224", add_shape},
+    {"value", "NAME=VALUE", add_value},
+    {"device", "cpu|cuda", set_device},
+    {"devices", "N,...", set_devices},
+    {"allow-fallback", "true|false", [](O& o, const V& v) { o.load.allow_fallback = flag(v); }},
+    {"threads", "N", [](O& o, const V& v) { o.load.threads = integer(v, 0, 1024); }},
+    {"precision", "fp32|fp16|bf16|int8|int8-dynamic|w8|w4", set_precision},
+    {"plan", "FILE", [](O& o, const V& v) { o.load.plan = v; }},
+    {"keep", "NAME=PRECISION", add_keep},
+    {"dynamic-scales", "per-sample|per-tensor", set_dynamic_scales},
+    {"group-size", "32|64|128", set_group_size},
+    {"kernel", "KERNEL|no-KERNEL", add_kernel},
+    {"micro-batch", "N", [](O& o, const V& v) { o.load.micro_batch = integer(v, 0, 65536); }},
+    {"autotune", "true|false",
+     [](O& o, const V& v) { o.load.tuning = flag(v) ? Tuning::all : Tuning::by_order; }},
+    {"tuning-cache", "FILE", [](O& o, const V& v) { o.load.tuning_cache = v; }},
+    {"preset", "torchvision|timm|caffe|cifar", set_preset},
+    {"resize", "N", [](O& o, const V& v) { o.preprocess.resize = integer(v, 0, kMaxSide); }},
+    {"crop", "N", [](O& o, const V& v) { o.preprocess.crop = integer(v, 1, kMaxSide); }},
+    {"interpolation", "nearest|bilinear|bicubic", set_interpolation},
+    {"mean", "a,b,c", [](O& o, const V& v) { o.preprocess.mean = per_channel(v, false); }},
+    {"std", "a,b,c", [](O& o, const V& v) { o.preprocess.std = per_channel(v, true); }},
+    {"bgr", "true|false", [](O& o, const V& v) { o.preprocess.bgr = flag(v); }},
+    {"no-exif-transpose", "true|false",
+     [](O& o, const V& v) { o.preprocess.ignore_exif_orientation = flag(v); }},
+    {"labels", "FILE", [](O& o, const V& v) { o.labels = v; }},
+    {"scores", "logits|softmax|log-softmax|sigmoid|sigmoid-logits", set_scores},
+    {"threshold", "N", set_threshold},
+    {"method", "minmax|percentile|entropy|mse", set_method},
+    {"percentile", "N", set_percentile},
+    {"per-tensor-weights", "true|false",
+     [](O& o, const V& v) { o.calibrate.per_channel_weights = !flag(v); }},
+    {"equalize", "true|false", [](O& o, const V& v) { o.calibrate.equalize = flag(v); }},
+    {"bias-correction", "true|false", [](O& o, const V& v) { o.calibrate.bias_correction = flag(v); }},
+    {"strict", "true|false", [](O& o, const V& v) { o.calibrate.strict = flag(v); }},
+    {"activations", "u8|s8",
+     [](O& o, const V& v) {
+       o.signed_activations = one_of(Words<bool>{{"u8", false}, {"s8", true}}, v);
+     }},
+    {"runs", "N", [](O& o, const V& v) { o.profile.runs = integer(v, 1, kMaxRuns); }},
+    {"warmup", "N", [](O& o, const V& v) { o.profile.warmup = integer(v, 0, kMaxRuns); }},
+};
+
+void set_option(pipit_options& options, const std::string& name, const std::string& value) {
+  const Option* option = std::ranges::find(kOptions, name, &Option::name);
+  if (option == std::end(kOptions)) {
+    std::string all;
+    for (const Option& known : kOptions) {
+      all += all.empty() ? "" : ", ";
+      all += known.name;
+    }
+    throw InvalidArgument("there is no option '" + name + "'; there are " + all);
+  }
+  try {
+    option->set(options, value);
+  } catch (const Refused& refused) {
+    throw InvalidArgument(name + " is '" + value + "'; expected " + refused.why);
+  }
+}
+
+}  // namespace
+
+using namespace pipit::internal::capi;
+
+pipit_options* pipit_options_new(pipit_status** status) {
+  return made(status, [] { return new pipit_options; });
+}
+
+pipit_code pipit_options_set(pipit_options* options, const char* name, const char* value,
+                             pipit_status** status) {
+  return done(status, [&] {
+    need(options, "options");
+    need(name, "name");
+    need(value, "value");
+    set_option(*options, name, value);
+  });
+}
+
+void pipit_options_free(pipit_options* options) {
+  delete options;
+}
+
+size_t pipit_option_count(void) {
+  return std::size(kOptions);
+}
+
+const char* pipit_option_name(size_t index) {
+  return index < std::size(kOptions) ? kOptions[index].name : nullptr;
+}
+
+const char* pipit_option_values(size_t index) {
+  return index < std::size(kOptions) ? kOptions[index].values : nullptr;
+}

@@ -1,0 +1,67 @@
+// Calibrating, quantizing, and what a model is and how long it takes as JSON.
+#include "pipit/capi/handles.h"
+#include "pipit/detail/model_json.h"
+
+using namespace pipit;
+using namespace pipit::internal::capi;
+using pipit::internal::detail::inspect_json;
+using pipit::internal::detail::profile_json;
+
+pipit_code pipit_calibrate(const char* model, const char* const* images, size_t image_count, const char* plan,
+                           const pipit_options* options, pipit_progress progress, void* user, char** notes,
+                           pipit_status** status) {
+  return done(status, [&] {
+    need(model, "model");
+    need(images, "images");
+    need(plan, "plan");
+    std::vector<std::filesystem::path> paths;
+    for (size_t i = 0; i < image_count; ++i) {
+      need(images[i], "an image");
+      paths.emplace_back(images[i]);
+    }
+    const pipit_options& all = given(options);
+    tools::CalibrateOptions how = all.calibrate;
+    how.keep = all.load.keep;
+    how.preprocess = all.preprocess;
+    how.threads = all.load.threads;
+    if (progress != nullptr)
+      how.progress = [&](std::int64_t images_done, std::int64_t total) {
+        progress(user, images_done, total);
+      };
+    set_notes(notes, tools::calibrate(model, paths, plan, how));
+  });
+}
+
+pipit_code pipit_quantize(const char* model, const char* plan, const char* output,
+                          const pipit_options* options, char** notes, pipit_status** status) {
+  return done(status, [&] {
+    need(model, "model");
+    need(plan, "plan");
+    need(output, "output");
+    const pipit_options& all = given(options);
+    tools::QuantizeOptions how;
+    how.load = all.load;
+    how.keep = all.load.keep;
+    how.signed_activations = all.signed_activations;
+    set_notes(notes, tools::quantize(model, plan, output, how).notes);
+  });
+}
+
+char* pipit_profile_json(const pipit_model* model, const pipit_tensor* inputs, size_t input_count,
+                         const pipit_options* options, pipit_status** status) {
+  return made(status, [&] {
+    need(model, "model");
+    std::vector<ArrayView> arrays;
+    if (inputs != nullptr || input_count > 0)
+      arrays_of(inputs, input_count, model->model.inputs(), "input", arrays);
+    return new_string(
+        profile_json(model->model, tools::profile(model->model, arrays, given(options).profile)));
+  });
+}
+
+char* pipit_inspect_json(const pipit_model* model, pipit_status** status) {
+  return made(status, [&] {
+    need(model, "model");
+    return new_string(inspect_json(model->model));
+  });
+}

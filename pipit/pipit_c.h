@@ -1,0 +1,264 @@
+/// @file
+/// pipit for C and for other languages: C99, opaque handles, no exceptions.
+///
+/// **Errors.** A function that can fail takes `status`, the address of a `pipit_status*` that is NULL or was set by an
+/// earlier call. It frees the earlier one and sets it: NULL after success, else what went wrong. `status` may itself be
+/// NULL. Such functions return a pipit_code, or a pointer that is NULL after an error. A NULL argument that is not
+/// allowed is PIPIT_INVALID_ARGUMENT. Functions without `status` cannot fail: given NULL they return NULL or 0.
+///
+/// **Ownership.** What `pipit_..._new`, `_load`, `_clone` and `_classify_...` return belongs to the caller, who frees
+/// it with the `pipit_..._free` of its type, which accepts NULL, and a `char*` with pipit_string_free(). A `const
+/// char*` belongs to the handle that it was asked of and ends with it. Sessions and classifiers keep what they need of
+/// their model. Arguments are copied and may end after the call.
+///
+/// **Threads.** Models are immutable: any number of threads may use one. Options may be read by several threads. One
+/// thread at a time may use a session or a classifier; give every thread its own. Statuses and predictions are values.
+///
+/// Strings are UTF-8 (paths: as the system has them) and end with NUL. Link with the CMake target pipit::shared, or as
+/// `pkg-config pipit` says.
+// NOLINTBEGIN(modernize-*): this is C.
+#ifndef PIPIT_PIPIT_C_H
+#define PIPIT_PIPIT_C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pipit/export.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// The number in the library's name, libpipit.so.0. It changes when programs must be compiled again.
+#define PIPIT_ABI_VERSION 0
+
+/// "0.1.0": major, minor and patch.
+PIPIT_API const char* pipit_version(void);
+/// PIPIT_ABI_VERSION of the library that runs.
+PIPIT_API int pipit_abi_version(void);
+
+/// @name Errors
+/// @{
+
+/// What came of a call. The numbers are the exit codes of the `pipit` command.
+typedef enum pipit_code {
+  PIPIT_OK = 0,                ///< success
+  PIPIT_ERROR = 1,             ///< a file, a value or a device; memory that is not to be had
+  PIPIT_INVALID_ARGUMENT = 2,  ///< the call itself: a NULL, an unknown option, a tensor of another shape
+  PIPIT_UNSUPPORTED = 3        ///< the model asks for something that pipit does not implement
+} pipit_code;
+
+/// An error in detail.
+typedef struct pipit_status pipit_status;
+
+/// Its code; PIPIT_OK for NULL.
+PIPIT_API pipit_code pipit_status_code(const pipit_status* status);
+/// What went wrong, with the offending values; "" for NULL. May have several lines.
+PIPIT_API const char* pipit_status_message(const pipit_status* status);
+/// How many reasons the message lists: every operator, say, that a model has and pipit does not. 0 where the message
+/// is the only one.
+PIPIT_API size_t pipit_status_reason_count(const pipit_status* status);
+/// Reason `index`; NULL where there is none.
+PIPIT_API const char* pipit_status_reason(const pipit_status* status, size_t index);
+/// Frees it.
+PIPIT_API void pipit_status_free(pipit_status* status);
+/// Frees a string that a function has returned as `char*`.
+PIPIT_API void pipit_string_free(char* string);
+
+/// @}
+/// @name Options
+/// @{
+
+/// Options of all functions that take them, each with its default until it is set. NULL instead means all defaults.
+typedef struct pipit_options pipit_options;
+
+/// All defaults.
+PIPIT_API pipit_options* pipit_options_new(pipit_status** status);
+/// Sets the option that the command calls `--name` ("precision") to `value` ("int8"); flags are "true" or "false".
+/// Options that may be repeated (dim, shape, value, keep, kernel) add to what is set. An unknown name or value is
+/// PIPIT_INVALID_ARGUMENT, whose message says what is expected, and changes nothing.
+PIPIT_API pipit_code pipit_options_set(pipit_options* options, const char* name, const char* value,
+                                       pipit_status** status);
+/// Frees them.
+PIPIT_API void pipit_options_free(pipit_options* options);
+/// How many options there are.
+PIPIT_API size_t pipit_option_count(void);
+/// The name of option `index`; NULL where there is none.
+PIPIT_API const char* pipit_option_name(size_t index);
+/// The values that option `index` takes, for people: "cpu|cuda"; NULL where there is none.
+PIPIT_API const char* pipit_option_values(size_t index);
+
+/// @}
+/// @name Tensors
+/// These types have the layout of DLPack's DLDevice, DLDataType and DLTensor, and names of their own, so that
+/// <dlpack/dlpack.h> may be included as well: pass `(pipit_tensor*)dl_tensor`.
+/// @{
+
+/// Where memory lies, as DLDevice.
+typedef struct pipit_device {
+  int32_t device_type;  ///< 1: host memory (kDLCPU); 3: host memory that CUDA has pinned (kDLCUDAHost)
+  int32_t device_id;    ///< 0
+} pipit_device;
+
+/// A type of elements, as DLDataType.
+typedef struct pipit_dtype {
+  uint8_t code;    ///< 0: signed integer, 1: unsigned integer, 2: floating point, 6: bool
+  uint8_t bits;    ///< of one element; 8 for bool
+  uint16_t lanes;  ///< 1
+} pipit_dtype;
+
+/// A dense array in host memory, as DLTensor.
+typedef struct pipit_tensor {
+  void* data;            ///< where it begins
+  pipit_device device;   ///< must be host memory
+  int32_t ndim;          ///< number of dimensions, 0 to 6
+  pipit_dtype dtype;     ///< of the elements
+  int64_t* shape;        ///< `ndim` extents, for images mostly N, C, H, W
+  int64_t* strides;      ///< NULL, or in elements as for rows without gaps, last dimension fastest
+  uint64_t byte_offset;  ///< added to `data`
+} pipit_tensor;
+
+/// @}
+/// @name Models and sessions
+/// @{
+
+/// A model with kernels chosen, weights packed and memory planned.
+typedef struct pipit_model pipit_model;
+/// Memory for runs of a model.
+typedef struct pipit_session pipit_session;
+
+/// Reads and compiles an ONNX file, or one of the names that `pipit models` lists. Options: batch, dim, shape, value,
+/// device, devices, allow-fallback, threads, precision, plan, keep, dynamic-scales, group-size, kernel, micro-batch,
+/// autotune, tuning-cache.
+PIPIT_API pipit_model* pipit_model_load(const char* model, const pipit_options* options,
+                                        pipit_status** status);
+/// The same from the `size` bytes of an ONNX file, which may refer to no other files; `name` stands for it in messages.
+PIPIT_API pipit_model* pipit_model_load_bytes(const void* bytes, size_t size, const char* name,
+                                              const pipit_options* options, pipit_status** status);
+/// Frees it, as far as no session uses it.
+PIPIT_API void pipit_model_free(pipit_model* model);
+/// As given to the function that loaded it.
+PIPIT_API const char* pipit_model_name(const pipit_model* model);
+/// Number of inputs.
+PIPIT_API size_t pipit_model_input_count(const pipit_model* model);
+/// Number of outputs.
+PIPIT_API size_t pipit_model_output_count(const pipit_model* model);
+/// Describes input `index`: its name in the file (unless `name` is NULL), and type and shape with `data` NULL. Both
+/// point into the model; the shape must not be written.
+PIPIT_API pipit_code pipit_model_input(const pipit_model* model, size_t index, const char** name,
+                                       pipit_tensor* tensor, pipit_status** status);
+/// The same of output `index`.
+PIPIT_API pipit_code pipit_model_output(const pipit_model* model, size_t index, const char** name,
+                                        pipit_tensor* tensor, pipit_status** status);
+/// How many sentences there are that a user should know, such as rewrites that were not possible.
+PIPIT_API size_t pipit_model_note_count(const pipit_model* model);
+/// Sentence `index`; NULL where there is none.
+PIPIT_API const char* pipit_model_note(const pipit_model* model, size_t index);
+/// What the file says of itself under `key`; NULL where it has no such key.
+PIPIT_API const char* pipit_model_metadata(const pipit_model* model, const char* key);
+/// Devices that have a copy of it: 1, or as many GPUs as the option `devices` lists.
+PIPIT_API int pipit_model_device_count(const pipit_model* model);
+/// Bytes that a session needs for values between the layers.
+PIPIT_API size_t pipit_model_arena_bytes(const pipit_model* model);
+
+/// Allocates what a run needs on device `device`, counted from 0 to pipit_model_device_count() - 1.
+PIPIT_API pipit_session* pipit_session_new(const pipit_model* model, int device, pipit_status** status);
+/// Frees it, with the views that it has returned.
+PIPIT_API void pipit_session_free(pipit_session* session);
+/// Runs the model on one tensor for each input, in their order, with exactly their types and shapes, and copies the
+/// results into the memory of `outputs`, one tensor for each output. Allocates nothing (on a GPU: from the second run
+/// on). The same inputs give the same bits for any number of threads. After an error nothing is written. Inputs must
+/// not lie in views of this session.
+PIPIT_API pipit_code pipit_session_run(pipit_session* session, const pipit_tensor* inputs, size_t input_count,
+                                       const pipit_tensor* outputs, size_t output_count,
+                                       pipit_status** status);
+/// The same without a copy: fills `outputs` with views of the session's memory, which must not be written and are valid
+/// until its next run.
+PIPIT_API pipit_code pipit_session_run_views(pipit_session* session, const pipit_tensor* inputs,
+                                             size_t input_count, pipit_tensor* outputs, size_t output_count,
+                                             pipit_status** status);
+
+/// @}
+/// @name Classifiers
+/// @{
+
+/// An image classifier.
+typedef struct pipit_classifier pipit_classifier;
+/// Its answer for one image: classes with probabilities, the most probable first.
+typedef struct pipit_predictions pipit_predictions;
+
+/// Loads a classifier: a model with one image as input and one output of scores. Options: those of pipit_model_load(),
+/// preset, resize, crop, interpolation, mean, std, bgr, no-exif-transpose, labels, scores, threshold.
+PIPIT_API pipit_classifier* pipit_classifier_load(const char* model, const pipit_options* options,
+                                                  pipit_status** status);
+/// One for another thread, which shares the model and has memory of its own.
+PIPIT_API pipit_classifier* pipit_classifier_clone(const pipit_classifier* classifier, pipit_status** status);
+/// Frees it.
+PIPIT_API void pipit_classifier_free(pipit_classifier* classifier);
+/// The `top` (at least 1) most probable classes of an image file: JPEG, PNG, BMP and, in builds with libwebp, WebP.
+PIPIT_API pipit_predictions* pipit_classifier_classify_file(pipit_classifier* classifier, const char* path,
+                                                            int top, pipit_status** status);
+/// The same of the `size` bytes of such a file.
+PIPIT_API pipit_predictions* pipit_classifier_classify_bytes(pipit_classifier* classifier, const void* bytes,
+                                                             size_t size, int top, pipit_status** status);
+/// The same of height * width * 3 bytes: red, green, blue interleaved, rows from top to bottom without padding; both
+/// sides from 1 to 30000 pixels.
+PIPIT_API pipit_predictions* pipit_classifier_classify_pixels(pipit_classifier* classifier,
+                                                              const uint8_t* rgb, int height, int width,
+                                                              int top, pipit_status** status);
+/// How many classes it tells apart.
+PIPIT_API int64_t pipit_classifier_class_count(const pipit_classifier* classifier);
+/// The name of class `index`; NULL where it has none.
+PIPIT_API const char* pipit_classifier_label(const pipit_classifier* classifier, int64_t index);
+/// What happens to images, in words.
+PIPIT_API const char* pipit_classifier_preprocessing(const pipit_classifier* classifier);
+/// As pipit_model_note_count(), with what a user should know of the preprocessing.
+PIPIT_API size_t pipit_classifier_note_count(const pipit_classifier* classifier);
+/// Sentence `index`; NULL where there is none.
+PIPIT_API const char* pipit_classifier_note(const pipit_classifier* classifier, size_t index);
+
+/// How many classes are in the answer: `top`, or all where there are fewer.
+PIPIT_API size_t pipit_predictions_count(const pipit_predictions* predictions);
+/// The index of class `rank`, counted from 0, the most probable one; -1 where there is none.
+PIPIT_API int pipit_predictions_index(const pipit_predictions* predictions, size_t rank);
+/// Its probability, in [0, 1]; 0 where there is none.
+PIPIT_API float pipit_predictions_probability(const pipit_predictions* predictions, size_t rank);
+/// Its name, "class 7" where it has none; NULL where there is no such rank.
+PIPIT_API const char* pipit_predictions_label(const pipit_predictions* predictions, size_t rank);
+/// Frees them.
+PIPIT_API void pipit_predictions_free(pipit_predictions* predictions);
+
+/// @}
+/// @name Tools
+/// @{
+
+/// Called with `user` as images are done, in any thread, one call at a time. It must not throw or jump out.
+typedef void (*pipit_progress)(void* user, int64_t done, int64_t total);
+
+/// Runs a model in fp32 on the CPU over `image_count` image files, or folders of them, and writes INT8 scales to the
+/// JSON file `plan`, for the option of that name. The file is there in full or not at all. Unless `notes` is NULL, it
+/// is set to what a user should know, a line each. `progress` may be NULL. Options: threads, keep, method, percentile,
+/// per-tensor-weights, equalize, bias-correction, strict, and those of preprocessing.
+PIPIT_API pipit_code pipit_calibrate(const char* model, const char* const* images, size_t image_count,
+                                     const char* plan, const pipit_options* options, pipit_progress progress,
+                                     void* user, char** notes, pipit_status** status);
+/// Writes a model with a plan's scales to `output` as standard ONNX with QuantizeLinear and DequantizeLinear. `notes`
+/// are as in pipit_calibrate(). Options: batch, dim, shape, value, keep, activations.
+PIPIT_API pipit_code pipit_quantize(const char* model, const char* plan, const char* output,
+                                    const pipit_options* options, char** notes, pipit_status** status);
+/// Times every layer on `inputs` (NULL: made-up numbers, always the same) and returns a JSON document: keys, units and
+/// meanings of `pipit profile --json` (docs/json.md), of which it has those that the library measures. Options: runs,
+/// warmup.
+PIPIT_API char* pipit_profile_json(const pipit_model* model, const pipit_tensor* inputs, size_t input_count,
+                                   const pipit_options* options, pipit_status** status);
+/// The model as it runs, layer by layer: a JSON document with keys of `pipit inspect --json` (docs/json.md).
+PIPIT_API char* pipit_inspect_json(const pipit_model* model, pipit_status** status);
+
+/// @}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // PIPIT_PIPIT_C_H
+// NOLINTEND(modernize-*)

@@ -1,0 +1,455 @@
+/* The C API from C99: classifies, calibrates, quantizes and profiles the model that pipit has built in, and gives every
+   function what it must refuse.
+
+     test_c_api SCRATCH_FOLDER */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pipit/pipit_c.h"
+
+static const char kModel[] = "resnet20-cifar10";
+enum { kSide = 32, kPixels = kSide * kSide, kClasses = 10, kValues = 3 * kPixels };
+
+/* ONNX: Relu of x, [1, 4, 1, 1]; the same with two operators that do not exist. */
+static const unsigned char kRelu[] = {
+    0x08, 0x08, 0x3a, 0x3a, 0x0a, 0x0f, 0x0a, 0x01, 0x78, 0x12, 0x01, 0x79, 0x1a, 0x01, 0x79, 0x22, 0x04,
+    0x52, 0x65, 0x6c, 0x75, 0x12, 0x05, 0x67, 0x72, 0x61, 0x70, 0x68, 0x5a, 0x1b, 0x0a, 0x01, 0x78, 0x12,
+    0x16, 0x0a, 0x14, 0x08, 0x01, 0x12, 0x10, 0x0a, 0x02, 0x08, 0x01, 0x0a, 0x02, 0x08, 0x04, 0x0a, 0x02,
+    0x08, 0x01, 0x0a, 0x02, 0x08, 0x01, 0x62, 0x03, 0x0a, 0x01, 0x79, 0x42, 0x02, 0x10, 0x11};
+static const unsigned char kUnknown[] = {
+    0x08, 0x08, 0x3a, 0x52, 0x0a, 0x13, 0x0a, 0x01, 0x78, 0x12, 0x02, 0x76, 0x30, 0x1a, 0x02,
+    0x76, 0x30, 0x22, 0x06, 0x52, 0x69, 0x64, 0x64, 0x6c, 0x65, 0x0a, 0x12, 0x0a, 0x02, 0x76,
+    0x30, 0x12, 0x01, 0x79, 0x1a, 0x01, 0x79, 0x22, 0x06, 0x45, 0x6e, 0x69, 0x67, 0x6d, 0x61,
+    0x12, 0x05, 0x67, 0x72, 0x61, 0x70, 0x68, 0x5a, 0x1b, 0x0a, 0x01, 0x78, 0x12, 0x16, 0x0a,
+    0x14, 0x08, 0x01, 0x12, 0x10, 0x0a, 0x02, 0x08, 0x01, 0x0a, 0x02, 0x08, 0x04, 0x0a, 0x02,
+    0x08, 0x01, 0x0a, 0x02, 0x08, 0x01, 0x62, 0x03, 0x0a, 0x01, 0x79, 0x42, 0x02, 0x10, 0x11};
+
+static void fail(int line, const char* what, const pipit_status* status) {
+  fprintf(stderr, "line %d: %s (%s)\n", line, what, pipit_status_message(status));
+  exit(1);
+}
+#define CHECK(condition) ((condition) ? (void)0 : fail(__LINE__, #condition, status))
+#define REFUSED(code, text) check_refused(__LINE__, code, text)
+
+static pipit_status* status = NULL;
+
+static void check_refused(int line, pipit_code code, const char* text) {
+  if (pipit_status_code(status) != code || strstr(pipit_status_message(status), text) == NULL) {
+    fprintf(stderr, "line %d: expected code %d and '%s', got code %d and '%s'\n", line, (int)code, text,
+            (int)pipit_status_code(status), pipit_status_message(status));
+    exit(1);
+  }
+}
+
+/* A BMP file of 32 x 32 pixels; returns its size. */
+static size_t make_bmp(unsigned char* file, unsigned seed) {
+  static const unsigned char header[54] = {'B', 'M', 0x36, 0x0c, 0, 0, 0, 0,  0, 0, 54, 0, 0, 0,  40,
+                                           0,   0,   0,    32,   0, 0, 0, 32, 0, 0, 0,  1, 0, 24, 0};
+  size_t i;
+  memcpy(file, header, sizeof header);
+  for (i = 0; i < kValues; ++i) file[sizeof header + i] = (unsigned char)(i * (2 * seed + 3) + i / 96 * seed);
+  return sizeof header + kValues;
+}
+
+static void write_file(const char* path, const void* bytes, size_t size) {
+  FILE* file = fopen(path, "wb");
+  CHECK(file != NULL && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
+}
+
+static char* in_folder(const char* folder, const char* name) {
+  const size_t size = strlen(folder) + strlen(name) + 2;
+  char* path = malloc(size);
+  CHECK(path != NULL);
+  snprintf(path, size, "%s/%s", folder, name);
+  return path;
+}
+
+static void test_versions(void) {
+  CHECK(strcmp(pipit_version(), "0.1.0") == 0);
+  CHECK(pipit_abi_version() == PIPIT_ABI_VERSION);
+}
+
+static void test_options(void) {
+  static const char* const good[][2] = {{"batch", "2"},
+                                        {"dim", "n=4"},
+                                        {"shape", "a=b=1x3x8x8"},
+                                        {"value", "rate=true,-1.5,3e2"},
+                                        {"device", "cuda"},
+                                        {"devices", "0,1"},
+                                        {"precision", "int8-dynamic"},
+                                        {"keep", "first=fp32"},
+                                        {"kernel", "Conv=no-winograd"},
+                                        {"group-size", "64"},
+                                        {"mean", "0.5,0.25,-1"},
+                                        {"std", "1,2,3"},
+                                        {"bgr", "true"},
+                                        {"scores", "log-softmax"},
+                                        {"method", "entropy"},
+                                        {"percentile", "99.5"},
+                                        {"threshold", "0"},
+                                        {"activations", "s8"},
+                                        {"interpolation", "bicubic"},
+                                        {"preset", "timm"}};
+  static const char* const bad[][3] = {
+      {"precision", "int9", "precision is 'int9'; expected one of fp32, fp16"},
+      {"Precision", "int8", "there is no option 'Precision'; there are batch, "},
+      {"--precision", "int8", "there is no option"},
+      {"", "1", "there is no option ''"},
+      {"batch", "0", "batch is '0'; expected a number from 1 to 65536"},
+      {"batch", "", "batch is ''"},
+      {"batch", "2 ", "batch is '2 '"},
+      {"batch", "99999999999999999999", "expected a number"},
+      {"threads", "-1", "expected a number from 0 to 1024"},
+      {"dim", "4", "NAME=VALUE"},
+      {"dim", "=4", "NAME=VALUE"},
+      {"dim", "n=0", "NAME=VALUE"},
+      {"shape", "x=1x", "NAME=1x3x224x224"},
+      {"shape", "x=1x2x3x4x5x6x7", "1 to 6"},
+      {"shape", "x=4611686018427387904x4", "overflows"},
+      {"value", "x=", "NAME=NUMBER"},
+      {"devices", "0,,1", "devices is '0,,1'"},
+      {"keep", "layer", "NAME=fp32"},
+      {"kernel", "Conv=no-", "KERNEL"},
+      {"kernel", "", "KERNEL"},
+      {"group-size", "16", "one of 32, 64, 128"},
+      {"mean", "1,2", "three finite numbers"},
+      {"mean", "1,2,nan", "three finite numbers"},
+      {"std", "1,0,1", "three positive numbers"},
+      {"bgr", "yes", "expected true or false"},
+      {"percentile", "nan", "more than 0"},
+      {"threshold", "1.5", "0 to 1"},
+      {"preset", "x", "one of torchvision"},
+      {"runs", "0", "from 1"}};
+  pipit_options* options = pipit_options_new(&status);
+  size_t i;
+  CHECK(options != NULL);
+  for (i = 0; i < sizeof good / sizeof *good; ++i) {
+    CHECK(pipit_options_set(options, good[i][0], good[i][1], &status) == PIPIT_OK);
+    CHECK(status == NULL);
+  }
+  for (i = 0; i < sizeof bad / sizeof *bad; ++i) {
+    CHECK(pipit_options_set(options, bad[i][0], bad[i][1], &status) == PIPIT_INVALID_ARGUMENT);
+    REFUSED(PIPIT_INVALID_ARGUMENT, bad[i][2]);
+  }
+  pipit_options_set(NULL, "batch", "1", &status);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "options is NULL");
+  pipit_options_set(options, NULL, "1", &status);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "name is NULL");
+  pipit_options_set(options, "batch", NULL, &status);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "value is NULL");
+  CHECK(pipit_options_set(options, "batch", NULL, NULL) == PIPIT_INVALID_ARGUMENT);
+  pipit_options_free(options);
+  pipit_options_free(NULL);
+  CHECK(pipit_option_count() > 30);
+  for (i = 0; i < pipit_option_count(); ++i)
+    CHECK(pipit_option_name(i) != NULL && pipit_option_values(i) != NULL);
+  CHECK(pipit_option_name(i) == NULL && pipit_option_values(i) == NULL);
+}
+
+static void test_nothing(void) {
+  pipit_tensor tensor;
+  const char* name;
+  char* notes;
+  /* Without a handle there is nothing. */
+  CHECK(pipit_status_code(NULL) == PIPIT_OK && strcmp(pipit_status_message(NULL), "") == 0);
+  CHECK(pipit_status_reason_count(NULL) == 0 && pipit_status_reason(NULL, 0) == NULL);
+  CHECK(pipit_model_name(NULL) == NULL && pipit_model_note(NULL, 0) == NULL);
+  CHECK(pipit_model_metadata(NULL, "key") == NULL);
+  CHECK(pipit_model_input_count(NULL) + pipit_model_output_count(NULL) + pipit_model_note_count(NULL) == 0);
+  CHECK(pipit_model_device_count(NULL) == 0 && pipit_model_arena_bytes(NULL) == 0);
+  CHECK(pipit_classifier_class_count(NULL) == 0 && pipit_classifier_label(NULL, 0) == NULL);
+  CHECK(pipit_classifier_preprocessing(NULL) == NULL);
+  CHECK(pipit_classifier_note_count(NULL) == 0 && pipit_classifier_note(NULL, 0) == NULL);
+  CHECK(pipit_predictions_count(NULL) == 0 && pipit_predictions_index(NULL, 0) == -1);
+  CHECK(pipit_predictions_probability(NULL, 0) == 0 && pipit_predictions_label(NULL, 0) == NULL);
+  pipit_status_free(NULL);
+  pipit_string_free(NULL);
+  pipit_model_free(NULL);
+  pipit_session_free(NULL);
+  pipit_classifier_free(NULL);
+  pipit_predictions_free(NULL);
+  /* Or an error. */
+  CHECK(pipit_model_load(NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "model is NULL");
+  CHECK(pipit_model_load_bytes(NULL, 3, "x", NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "bytes is NULL");
+  CHECK(pipit_model_load_bytes("", 0, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "name is NULL");
+  CHECK(pipit_model_input(NULL, 0, &name, &tensor, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_model_output(NULL, 0, &name, &tensor, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_session_new(NULL, 0, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "model is NULL");
+  CHECK(pipit_session_run(NULL, &tensor, 1, &tensor, 1, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_session_run_views(NULL, &tensor, 1, &tensor, 1, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_classifier_load(NULL, NULL, &status) == NULL);
+  CHECK(pipit_classifier_clone(NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "classifier is NULL");
+  CHECK(pipit_classifier_classify_file(NULL, "x", 1, &status) == NULL);
+  CHECK(pipit_classifier_classify_bytes(NULL, "x", 1, 1, &status) == NULL);
+  CHECK(pipit_classifier_classify_pixels(NULL, (const uint8_t*)"", 1, 1, 1, &status) == NULL);
+  CHECK(pipit_calibrate(NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_calibrate(kModel, NULL, 1, "p", NULL, NULL, NULL, &notes, &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "images is NULL");
+  CHECK(pipit_quantize(kModel, "plan", NULL, NULL, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "output is NULL");
+  CHECK(pipit_profile_json(NULL, NULL, 0, NULL, &status) == NULL);
+  CHECK(pipit_inspect_json(NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "model is NULL");
+}
+
+static void test_models_that_do_not_load(void) {
+  pipit_options* options = pipit_options_new(NULL);
+  CHECK(pipit_model_load("no/such/model.onnx", NULL, &status) == NULL);
+  REFUSED(PIPIT_ERROR, "no/such/model.onnx");
+  CHECK(pipit_model_load("no/such/model.onnx", NULL, NULL) == NULL);
+  CHECK(pipit_model_load_bytes("nonsense", 8, "bytes", NULL, &status) == NULL);
+  REFUSED(PIPIT_ERROR, "bytes");
+  CHECK(pipit_model_load_bytes(kUnknown, sizeof kUnknown, "riddle", NULL, &status) == NULL);
+  REFUSED(PIPIT_UNSUPPORTED, "riddle");
+  CHECK(pipit_status_reason_count(status) == 2);
+  CHECK(strstr(pipit_status_reason(status, 0), "Riddle") != NULL);
+  CHECK(strstr(pipit_status_reason(status, 1), "Enigma") != NULL);
+  CHECK(pipit_status_reason(status, 2) == NULL);
+  CHECK(pipit_options_set(options, "precision", "int8", &status) == PIPIT_OK);
+  CHECK(pipit_model_load(kModel, options, &status) == NULL);
+  CHECK(pipit_status_code(status) == PIPIT_UNSUPPORTED);
+  CHECK(pipit_classifier_load("no/such/model.onnx", NULL, &status) == NULL);
+  REFUSED(PIPIT_ERROR, "no/such/model.onnx");
+  pipit_options_free(options);
+}
+
+static void test_tensors(void) {
+  float before_x[6] = {0, 0, -1, 2, -3, 4}, y[4] = {9, 9, 9, 9};
+  int64_t shape[4] = {1, 4, 1, 1}, strides[4] = {4, 1, 1, 1};
+  pipit_tensor input, output, view;
+  const char* name = NULL;
+  pipit_session* session;
+  pipit_model* model = pipit_model_load_bytes(kRelu, sizeof kRelu, "relu", NULL, &status);
+  CHECK(model != NULL && strcmp(pipit_model_name(model), "relu") == 0);
+  CHECK(pipit_model_input_count(model) == 1 && pipit_model_output_count(model) == 1);
+  CHECK(pipit_model_device_count(model) == 1 && pipit_model_metadata(model, "no such key") == NULL);
+  CHECK(pipit_model_metadata(model, NULL) == NULL);
+  CHECK(pipit_model_input(model, 0, &name, &input, &status) == PIPIT_OK && strcmp(name, "x") == 0);
+  CHECK(input.data == NULL && input.ndim == 4 && memcmp(input.shape, shape, sizeof shape) == 0);
+  CHECK(input.dtype.code == 2 && input.dtype.bits == 32 && input.dtype.lanes == 1);
+  CHECK(input.device.device_type == 1 && input.strides == NULL && input.byte_offset == 0);
+  CHECK(pipit_model_output(model, 0, NULL, &output, &status) == PIPIT_OK);
+  CHECK(pipit_model_input(model, 1, NULL, &output, &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "there is no input 1; the model has 1");
+  CHECK(pipit_model_output(model, 0, NULL, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_session_new(model, 1, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "device is 1");
+  CHECK(pipit_session_new(model, -1, &status) == NULL);
+  session = pipit_session_new(model, 0, &status);
+  CHECK(session != NULL && status == NULL);
+  pipit_model_free(model); /* the session keeps it */
+
+  CHECK(pipit_session_run(session, &input, 1, &output, 1, &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "output 'y': its data is NULL");
+  output.data = y;
+  CHECK(pipit_session_run(session, &input, 1, &output, 1, &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "input 'x': its data is NULL");
+  input.data = before_x + 2;
+  input.shape = shape;
+  CHECK(pipit_session_run(session, &input, 1, &output, 1, &status) == PIPIT_OK);
+  CHECK(y[0] == 0 && y[1] == 2 && y[2] == 0 && y[3] == 4);
+  CHECK(pipit_session_run_views(session, &input, 1, &view, 1, &status) == PIPIT_OK);
+  CHECK(view.data != y && memcmp(view.data, y, sizeof y) == 0 && view.ndim == 4 && view.shape[1] == 4);
+
+  /* Another description of the same. */
+  input.strides = strides;
+  input.data = before_x;
+  input.byte_offset = 8;
+  input.device.device_type = 3;
+  CHECK(pipit_session_run(session, &input, 1, &output, 1, &status) == PIPIT_OK);
+  CHECK(y[3] == 4);
+
+  /* What is refused writes nothing. */
+  y[3] = 9;
+  strides[1] = 2;
+  CHECK(pipit_session_run(session, &input, 1, &output, 1, &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "input 'x': its strides");
+  strides[1] = 1;
+  shape[1] = 5;
+  pipit_session_run(session, &input, 1, &output, 1, &status);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "its shape is 1x5x1x1; expected 1x4x1x1");
+  shape[1] = 4;
+  input.ndim = 1000000;
+  pipit_session_run(session, &input, 1, &output, 1, &status);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "its shape is of 1000000 dimensions");
+  input.ndim = -1;
+  pipit_session_run(session, &input, 1, &output, 1, &status);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "of -1 dimensions");
+  input.ndim = 4;
+  input.shape = NULL;
+  pipit_session_run(session, &input, 1, &output, 1, &status);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "its shape is NULL");
+  input.shape = shape;
+  input.dtype.bits = 64;
+  pipit_session_run(session, &input, 1, &output, 1, &status);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "its type is (code 2, 64 bits, 1 lanes); expected f32");
+  input.dtype.bits = 32;
+  input.device.device_type = 2;
+  pipit_session_run(session, &input, 1, &output, 1, &status);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "device type 2");
+  input.device.device_type = 1;
+  pipit_session_run(session, &input, 2, &output, 1, &status);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "2 inputs are given; the model has 1");
+  pipit_session_run(session, &input, 1, &output, 0, &status);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "0 outputs are given; the model has 1");
+  pipit_session_run(session, NULL, 1, &output, 1, &status);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "inputs is NULL");
+  pipit_session_run(session, &input, 1, NULL, 1, &status);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "outputs is NULL");
+  CHECK(pipit_session_run_views(session, &input, 1, NULL, 1, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(y[3] == 9);
+  CHECK(pipit_session_run(session, &input, 1, &output, 1, &status) == PIPIT_OK);
+  CHECK(y[3] == 4 && status == NULL);
+  pipit_session_free(session);
+}
+
+static void check_same(const pipit_predictions* a, const pipit_predictions* b, size_t count) {
+  size_t i;
+  CHECK(pipit_predictions_count(a) == count && pipit_predictions_count(b) == count);
+  for (i = 0; i < count; ++i) {
+    CHECK(pipit_predictions_index(a, i) == pipit_predictions_index(b, i));
+    CHECK(pipit_predictions_probability(a, i) == pipit_predictions_probability(b, i));
+    CHECK(strcmp(pipit_predictions_label(a, i), pipit_predictions_label(b, i)) == 0);
+  }
+}
+
+static void test_classifier(const char* image, const unsigned char* bmp, size_t size) {
+  uint8_t rgb[kValues];
+  float sum = 0;
+  size_t i;
+  pipit_predictions *by_file, *by_bytes, *by_pixels, *by_clone;
+  pipit_classifier *classifier = pipit_classifier_load(kModel, NULL, &status), *clone;
+  CHECK(classifier != NULL && pipit_classifier_class_count(classifier) == kClasses);
+  CHECK(strcmp(pipit_classifier_label(classifier, 3), "cat") == 0);
+  CHECK(pipit_classifier_label(classifier, kClasses) == NULL &&
+        pipit_classifier_label(classifier, -1) == NULL);
+  CHECK(strlen(pipit_classifier_preprocessing(classifier)) > 0);
+  CHECK(pipit_classifier_note(classifier, pipit_classifier_note_count(classifier)) == NULL);
+  by_file = pipit_classifier_classify_file(classifier, image, kClasses + 5, &status);
+  by_bytes = pipit_classifier_classify_bytes(classifier, bmp, size, kClasses, &status);
+  /* The file has blue first, and rows from bottom to top. */
+  for (i = 0; i < kValues; ++i) {
+    const size_t y = i / (3 * kSide), x = i / 3 % kSide, c = i % 3;
+    rgb[i] = bmp[54 + ((kSide - 1 - y) * kSide + x) * 3 + (2 - c)];
+  }
+  by_pixels = pipit_classifier_classify_pixels(classifier, rgb, kSide, kSide, kClasses, &status);
+  check_same(by_file, by_bytes, kClasses);
+  check_same(by_file, by_pixels, kClasses);
+  for (i = 0; i < kClasses; ++i) sum += pipit_predictions_probability(by_file, i);
+  CHECK(fabsf(sum - 1) < 1e-5F);
+  CHECK(pipit_predictions_probability(by_file, 0) >= pipit_predictions_probability(by_file, 1));
+  CHECK(pipit_predictions_index(by_file, kClasses) == -1 &&
+        pipit_predictions_label(by_file, kClasses) == NULL);
+  clone = pipit_classifier_clone(classifier, &status);
+
+  CHECK(pipit_classifier_classify_file(classifier, "no such image", 1, &status) == NULL);
+  REFUSED(PIPIT_ERROR, "no such image");
+  CHECK(pipit_classifier_classify_file(classifier, NULL, 1, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "path is NULL");
+  CHECK(pipit_classifier_classify_file(classifier, image, 0, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "top is 0");
+  CHECK(pipit_classifier_classify_bytes(classifier, bmp, 60, 1, &status) == NULL);
+  CHECK(pipit_status_code(status) == PIPIT_ERROR);
+  CHECK(pipit_classifier_classify_bytes(classifier, "GIF89a..........", 16, 1, &status) == NULL);
+  CHECK(pipit_status_code(status) == PIPIT_UNSUPPORTED);
+  CHECK(pipit_classifier_classify_bytes(classifier, NULL, 60, 1, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "bytes is NULL");
+  CHECK(pipit_classifier_classify_pixels(classifier, rgb, 0, kSide, 1, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "the image is 0 x 32 pixels");
+  CHECK(pipit_classifier_classify_pixels(classifier, rgb, kSide, 30001, 1, &status) == NULL);
+  CHECK(pipit_classifier_classify_pixels(classifier, NULL, kSide, kSide, 1, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "rgb is NULL");
+
+  pipit_classifier_free(classifier);
+  by_clone = pipit_classifier_classify_file(clone, image, kClasses, &status);
+  check_same(by_file, by_clone, kClasses);
+  pipit_classifier_free(clone);
+  pipit_predictions_free(by_file);
+  pipit_predictions_free(by_bytes);
+  pipit_predictions_free(by_pixels);
+  pipit_predictions_free(by_clone);
+}
+
+static void count_images(void* user, int64_t done, int64_t total) {
+  int64_t* last = user;
+  if (done <= total && done > *last) *last = done;
+}
+
+static void test_tools(const char* image, const char* plan, const char* quantized) {
+  const char* images[1];
+  const char* no_images[1] = {NULL};
+  int64_t last = 0;
+  char *notes = NULL, *json;
+  pipit_options* options = pipit_options_new(&status);
+  pipit_model* model;
+  images[0] = image;
+  CHECK(pipit_options_set(options, "keep", "first=fp32", &status) == PIPIT_OK);
+  CHECK(pipit_calibrate(kModel, images, 1, plan, options, count_images, &last, &notes, &status) == PIPIT_OK);
+  CHECK(last == 1 && notes != NULL);
+  pipit_string_free(notes);
+  CHECK(pipit_calibrate(kModel, images, 1, plan, NULL, NULL, NULL, NULL, &status) == PIPIT_OK);
+  CHECK(pipit_calibrate(kModel, no_images, 1, plan, NULL, NULL, NULL, NULL, &status) ==
+        PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_calibrate(kModel, no_images, 0, plan, NULL, NULL, NULL, NULL, &status) == PIPIT_ERROR);
+  CHECK(pipit_calibrate(kModel, images, 1, image, NULL, NULL, NULL, NULL, &status) == PIPIT_ERROR);
+  CHECK(pipit_quantize(kModel, plan, quantized, NULL, &notes, &status) == PIPIT_OK);
+  pipit_string_free(notes);
+  CHECK(pipit_quantize(kModel, image, quantized, NULL, NULL, &status) == PIPIT_ERROR);
+
+  CHECK(pipit_options_set(options, "precision", "int8", &status) == PIPIT_OK);
+  CHECK(pipit_options_set(options, "plan", plan, &status) == PIPIT_OK);
+  CHECK(pipit_options_set(options, "runs", "2", &status) == PIPIT_OK);
+  CHECK(pipit_options_set(options, "warmup", "0", &status) == PIPIT_OK);
+  model = pipit_model_load(kModel, options, &status);
+  CHECK(model != NULL);
+  json = pipit_profile_json(model, NULL, 0, options, &status);
+  CHECK(json != NULL && strstr(json, "\"precision\": \"int8\"") != NULL &&
+        strstr(json, "\"runs\": 2") != NULL);
+  CHECK(strstr(json, "\"median_ms\": ") != NULL && strstr(json, "\"kernel\": ") != NULL);
+  pipit_string_free(json);
+  CHECK(pipit_profile_json(model, NULL, 1, options, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "inputs is NULL");
+  json = pipit_inspect_json(model, &status);
+  CHECK(json != NULL && strstr(json, "\"command\": \"inspect\"") != NULL &&
+        strstr(json, "\"inputs\": ") != NULL);
+  pipit_string_free(json);
+  pipit_model_free(model);
+  model = pipit_model_load(quantized, NULL, &status);
+  CHECK(model != NULL);
+  pipit_model_free(model);
+  pipit_options_free(options);
+}
+
+int main(int argc, char** argv) {
+  unsigned char bmp[54 + kValues];
+  const size_t size = make_bmp(bmp, 1);
+  char *image, *plan, *quantized;
+  if (argc != 2) {
+    fprintf(stderr, "usage: test_c_api SCRATCH_FOLDER\n");
+    return 2;
+  }
+  image = in_folder(argv[1], "c_api.bmp");
+  plan = in_folder(argv[1], "c_api.json");
+  quantized = in_folder(argv[1], "c_api.onnx");
+  write_file(image, bmp, size);
+  test_versions();
+  test_options();
+  test_nothing();
+  test_models_that_do_not_load();
+  test_tensors();
+  test_classifier(image, bmp, size);
+  test_tools(image, plan, quantized);
+  pipit_status_free(status);
+  free(image);
+  free(plan);
+  free(quantized);
+  printf("C API: all as documented\n");
+  return 0;
+}
