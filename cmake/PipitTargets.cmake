@@ -89,4 +89,8 @@ function(pipit_library name)
                                            $<BUILD_INTERFACE:pipit_sanitizers> ${arg_PRIVATE})
     pipit_precompile(${target})
   endforeach()
+  if(CMAKE_SYSTEM_NAME STREQUAL Linux)
+    # A shared library that is made of this one exports nothing of it.
+    target_link_options(pipit_${name} INTERFACE LINKER:--exclude-libs,libpipit_${name}.a)
+  endif()
 endfunction()
