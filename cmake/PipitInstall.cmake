@@ -3,35 +3,36 @@
 include(CMakePackageConfigHelpers)
 
 get_property(libraries GLOBAL PROPERTY PIPIT_LIBRARIES)
-install(TARGETS ${libraries} EXPORT pipitTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS ${libraries} EXPORT pipitTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
 if(PIPIT_SHARED)
-  install(TARGETS pipit_shared EXPORT pipitSharedTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS pipit_shared EXPORT pipitSharedTargets
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT dev)
 endif()
 if(PIPIT_APPS)
-  install(TARGETS pipit_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS pipit_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
   include(PipitDocuments)
 endif()
 
 # The public headers; everything below is private.
 file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/pipit/*.h)
-install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/pipit)
+install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/pipit COMPONENT dev)
 
 if(PIPIT_HAVE_CUDA)
   # The CUDA runtime goes along, under a name of ours, so that consumers need no toolkit.
   file(REAL_PATH ${CUDA_cudart_static_LIBRARY} cudart)
-  install(FILES ${cudart} DESTINATION ${CMAKE_INSTALL_LIBDIR} RENAME libpipit_cudart.a)
+  install(FILES ${cudart} DESTINATION ${CMAKE_INSTALL_LIBDIR} RENAME libpipit_cudart.a COMPONENT dev)
 endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/pipit)
-install(EXPORT pipitTargets NAMESPACE pipit:: DESTINATION ${package_dir})
+install(EXPORT pipitTargets NAMESPACE pipit:: DESTINATION ${package_dir} COMPONENT dev)
 if(PIPIT_SHARED)
-  install(EXPORT pipitSharedTargets NAMESPACE pipit:: DESTINATION ${package_dir})
+  install(EXPORT pipitSharedTargets NAMESPACE pipit:: DESTINATION ${package_dir} COMPONENT dev)
 endif()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/pipitConfig.cmake.in ${PROJECT_BINARY_DIR}/pipitConfig.cmake
                               INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/pipitConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/pipitConfig.cmake ${PROJECT_BINARY_DIR}/pipitConfigVersion.cmake
-        DESTINATION ${package_dir})
+        DESTINATION ${package_dir} COMPONENT dev)
 
 # pkg-config: paths relative to the file itself, so that the prefix may be chosen when installing.
 set(pc_dir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
@@ -45,7 +46,7 @@ endif()
 list(TRANSFORM libraries PREPEND "-l" OUTPUT_VARIABLE archives)
 list(JOIN archives " " archives)
 file(WRITE ${PROJECT_BINARY_DIR}/libpipit.a "/* GNU ld script */\nGROUP ( ${archives} )\n")
-install(FILES ${PROJECT_BINARY_DIR}/libpipit.a DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES ${PROJECT_BINARY_DIR}/libpipit.a DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
 
 # pkg-config's files. What a program that links the static libraries needs besides, as packages and as libraries:
 set(needed_packages fmt protobuf-lite zlib)
@@ -78,7 +79,7 @@ function(pipit_pkg_config pc_name pc_cflags pc_libs pc_requires pc_private)
     string(REPLACE ";" " " ${value} "${${value}}")
   endforeach()
   configure_file(${PROJECT_SOURCE_DIR}/cmake/pipit.pc.in ${PROJECT_BINARY_DIR}/${pc_name}.pc @ONLY)
-  install(FILES ${PROJECT_BINARY_DIR}/${pc_name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  install(FILES ${PROJECT_BINARY_DIR}/${pc_name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 endfunction()
 
 # pipit-c for C programs: no compiler of C links with the library of C++. Who links libpipit.so needs no package of what
@@ -94,3 +95,5 @@ else()
 endif()
 # The static libraries where the shared one is installed as well.
 pipit_pkg_config(pipit-static -std=c++20 "-l:libpipit.a;${static_options}" "${needed_packages}" "")
+
+include(PipitPackages)
