@@ -30,7 +30,11 @@ BufferBytes buffer_bytes(int gpu) {
 void check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
   (void)cudaGetLastError();  // not sticky for the next call, where it can be cleared at all
-  fail("CUDA: {} ({}) in {}", cudaGetErrorString(status), cudaGetErrorName(status), call);
+  const char* hint =
+      status == cudaErrorInitializationError
+          ? "; a child of fork() cannot use CUDA where its parent has: load models after fork()"
+          : "";
+  fail("CUDA: {} ({}) in {}{}", cudaGetErrorString(status), cudaGetErrorName(status), call, hint);
 }
 
 DeviceBuffer::DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
