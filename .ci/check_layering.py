@@ -55,7 +55,7 @@ MODULES = {
     "sparsity": set(),
     "compile": set(),
     "pipit": {"detail", "measuring"},
-    "pipit/capi": {".", "detail"},
+    "pipit/capi": {".", "detail", "measuring"},
     "pipit/detail": {"."},
     "pipit/measuring": {".", "detail"},
     "apps": {"commands", "display"},

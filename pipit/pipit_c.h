@@ -238,7 +238,8 @@ typedef void (*pipit_progress)(void* user, int64_t done, int64_t total);
 /// Runs a model in fp32 on the CPU over `image_count` image files, or folders of them, and writes INT8 scales to the
 /// JSON file `plan`, for the option of that name. The file is there in full or not at all. Unless `notes` is NULL, it
 /// is set to what a user should know, a line each. `progress` may be NULL. Options: threads, keep, method, percentile,
-/// per-tensor-weights, equalize, bias-correction, strict, and those of preprocessing.
+/// per-tensor-weights, equalize, bias-correction, strict, skip, limit, batch, dim, shape, value, kernel, and those of
+/// preprocessing.
 PIPIT_API pipit_code pipit_calibrate(const char* model, const char* const* images, size_t image_count,
                                      const char* plan, const pipit_options* options, pipit_progress progress,
                                      void* user, char** notes, pipit_status** status);
@@ -246,6 +247,11 @@ PIPIT_API pipit_code pipit_calibrate(const char* model, const char* const* image
 /// are as in pipit_calibrate(). Options: batch, dim, shape, value, keep, activations.
 PIPIT_API pipit_code pipit_quantize(const char* model, const char* plan, const char* output,
                                     const pipit_options* options, char** notes, pipit_status** status);
+/// Runs a model over the images of `folder`, in one sub-folder for each class, and returns how often it is right: the
+/// JSON document of `pipit evaluate --json` (docs/json.md). `progress` may be NULL. Options: those of models and of
+/// classifiers, truth, limit, strict, against, max-drop.
+PIPIT_API char* pipit_evaluate_json(const char* model, const char* folder, const pipit_options* options,
+                                    pipit_progress progress, void* user, pipit_status** status);
 /// Times every layer on `inputs` (NULL: made-up numbers, always the same) and returns a JSON document: keys, units and
 /// meanings of `pipit profile --json` (docs/json.md), of which it has those that the library measures. Options: runs,
 /// warmup.

@@ -7,7 +7,7 @@ using namespace pipit::internal::capi;
 namespace {
 
 void check_top(int top) {
-  if (top < 1) throw InvalidArgument("top is " + std::to_string(top) + "; expected at least 1");
+  if (top < 1) throw ArgumentError("top is " + std::to_string(top) + "; expected at least 1");
 }
 
 const Prediction* ranked(const pipit_predictions* predictions, size_t rank) {
@@ -73,8 +73,8 @@ pipit_predictions* pipit_classifier_classify_pixels(pipit_classifier* classifier
     check_top(top);
     constexpr int kMaxSide = 30000;
     if (height < 1 || height > kMaxSide || width < 1 || width > kMaxSide)
-      throw InvalidArgument("the image is " + std::to_string(height) + " x " + std::to_string(width) +
-                            " pixels; expected 1 to 30000 a side");
+      throw ArgumentError("the image is " + std::to_string(height) + " x " + std::to_string(width) +
+                          " pixels; expected 1 to 30000 a side");
     PixelView pixels;
     pixels.rgb = {rgb, static_cast<std::size_t>(height) * static_cast<std::size_t>(width) * 3};
     pixels.height = height;

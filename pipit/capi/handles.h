@@ -7,10 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "pipit/calibrate.h"
 #include "pipit/classifier.h"
 #include "pipit/compiled_model.h"
+#include "pipit/evaluate.h"
 #include "pipit/pipit_c.h"
-#include "pipit/tools.h"
+#include "pipit/profile.h"
+#include "pipit/quantize.h"
 
 struct pipit_status {
   pipit_code code = PIPIT_ERROR;
@@ -27,6 +30,7 @@ struct pipit_options {
   pipit::tools::CalibrateOptions calibrate;  // but for what is above
   bool signed_activations = false;
   pipit::tools::ProfileOptions profile;
+  pipit::tools::EvaluateOptions evaluate;  // likewise
 };
 
 struct pipit_model {
@@ -49,12 +53,6 @@ struct pipit_predictions {
 };
 
 namespace pipit::internal::capi {
-
-/// PIPIT_INVALID_ARGUMENT.
-class InvalidArgument : public Error {
- public:
-  explicit InvalidArgument(const std::string& message) : Error(message) {}
-};
 
 /// Forgets what an earlier call has set.
 void clear(pipit_status** status) noexcept;
@@ -86,7 +84,7 @@ pipit_code done(pipit_status** status, Act act) noexcept {
   }
 }
 
-/// Throws InvalidArgument where `argument`, called `name`, is NULL.
+/// Throws ArgumentError where `argument`, called `name`, is NULL.
 void need(const void* argument, const char* name);
 
 /// Those of a caller who gave none, too.
@@ -109,7 +107,7 @@ const char* text_at(const List& list, std::size_t index) noexcept {
 
 /// Sets `tensor` to a value of the model that has no data yet.
 void describe(const TensorInfo& info, pipit_tensor& tensor) noexcept;
-/// The array that `tensor` is. Throws InvalidArgument, calling it `what`, where it is not `info`, dense and in host
+/// The array that `tensor` is. Throws ArgumentError, calling it `what`, where it is not `info`, dense and in host
 /// memory.
 ArrayView array_of(const pipit_tensor& tensor, const TensorInfo& info, const char* what);
 /// The same of one for every input of a model.

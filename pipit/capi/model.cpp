@@ -77,7 +77,7 @@ void describe(const TensorInfo& info, pipit_tensor& tensor) noexcept {
 
 ArrayView array_of(const pipit_tensor& tensor, const TensorInfo& info, const char* what) {
   const auto refuse = [&](const std::string& why) -> void {
-    throw InvalidArgument(std::string(what) + " '" + info.name + "': " + why);
+    throw ArgumentError(std::string(what) + " '" + info.name + "': " + why);
   };
   if (tensor.device.device_type != kHost && tensor.device.device_type != kPinnedHost)
     refuse("its memory is of device type " + std::to_string(tensor.device.device_type) +
@@ -100,8 +100,8 @@ ArrayView array_of(const pipit_tensor& tensor, const TensorInfo& info, const cha
 void arrays_of(const pipit_tensor* tensors, std::size_t count, std::span<const TensorInfo> infos,
                const char* what, std::vector<ArrayView>& arrays) {
   if (count != infos.size())
-    throw InvalidArgument(std::to_string(count) + " " + what + "s are given; the model has " +
-                          std::to_string(infos.size()));
+    throw ArgumentError(std::to_string(count) + " " + what + "s are given; the model has " +
+                        std::to_string(infos.size()));
   if (count > 0) need(tensors, (std::string(what) + "s").c_str());
   arrays.resize(count);
   for (std::size_t i = 0; i < count; ++i) arrays[i] = array_of(tensors[i], infos[i], what);
@@ -115,8 +115,8 @@ void describe_one(const pipit_model* model, std::span<const TensorInfo> (Compile
   need(tensor, "tensor");
   const std::span<const TensorInfo> infos = (model->model.*all)();
   if (index >= infos.size())
-    throw InvalidArgument("there is no " + std::string(what) + " " + std::to_string(index) +
-                          "; the model has " + std::to_string(infos.size()));
+    throw ArgumentError("there is no " + std::string(what) + " " + std::to_string(index) +
+                        "; the model has " + std::to_string(infos.size()));
   if (name != nullptr) *name = infos[index].name.c_str();
   describe(infos[index], *tensor);
 }
@@ -129,8 +129,8 @@ std::span<const ArrayView> run(pipit_session& session, const pipit_tensor* input
 void check_outputs(const pipit_session& session, const pipit_tensor* outputs, std::size_t count) {
   const std::size_t expected = session.model.outputs().size();
   if (count != expected)
-    throw InvalidArgument(std::to_string(count) + " outputs are given; the model has " +
-                          std::to_string(expected));
+    throw ArgumentError(std::to_string(count) + " outputs are given; the model has " +
+                        std::to_string(expected));
   if (count > 0) need(outputs, "outputs");
 }
 
@@ -212,8 +212,8 @@ pipit_session* pipit_session_new(const pipit_model* model, int device, pipit_sta
   return made(status, [&] {
     need(model, "model");
     if (device < 0 || device >= model->model.devices())
-      throw InvalidArgument("device is " + std::to_string(device) + "; the model was compiled for " +
-                            std::to_string(model->model.devices()));
+      throw ArgumentError("device is " + std::to_string(device) + "; the model was compiled for " +
+                          std::to_string(model->model.devices()));
     return new pipit_session{model->model, model->model.session(device), {}};
   });
 }

@@ -12,7 +12,7 @@
 namespace {
 
 using namespace pipit;
-using pipit::internal::capi::InvalidArgument;
+using pipit::ArgumentError;
 
 // What a value is not; pipit_options_set() says which option it was given for.
 struct Refused {
@@ -125,7 +125,7 @@ void set_method(pipit_options& o, const std::string& v) {
   using enum tools::RangeMethod;
   const Words<tools::RangeMethod> words = {
       {"minmax", minmax}, {"percentile", percentile}, {"entropy", entropy}, {"mse", mse}};
-  o.calibrate.method = one_of(words, v);
+  o.calibrate.range.method = one_of(words, v);
 }
 
 void set_preset(pipit_options& o, const std::string& v) {
@@ -212,7 +212,7 @@ void set_group_size(pipit_options& o, const std::string& v) {
 void set_percentile(pipit_options& o, const std::string& v) {
   const std::optional<double> value = parsed<double>(v);
   if (!value || !(*value > 0 && *value <= 100)) throw Refused{"more than 0 and at most 100"};
-  o.calibrate.percentile = *value;
+  o.calibrate.range.percentile = *value;
 }
 
 void set_threshold(pipit_options& o, const std::string& v) {
@@ -222,7 +222,23 @@ void set_threshold(pipit_options& o, const std::string& v) {
 }
 
 constexpr int kMaxSide = internal::kMaxPreprocessSide;
-constexpr int kMaxRuns = 1'000'000'000;
+constexpr int kMaxRuns = 1'000'000'000, kMaxImages = 1'000'000'000;
+
+void set_against(pipit_options& o, const std::string& v) {
+  tools::Baseline& base = o.evaluate.against.emplace();
+  for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16}) {
+    if (v != precision_name(precision)) continue;
+    base.precision = precision;
+    return;
+  }
+  base.model = v;
+}
+
+void set_max_drop(pipit_options& o, const std::string& v) {
+  const std::optional<double> value = parsed<double>(v);
+  if (!value || !(*value >= 0)) throw Refused{"a number of 0 or more, points"};
+  o.evaluate.max_drop = *value;
+}
 
 using O = pipit_options;
 using V = std::string;
@@ -264,7 +280,13 @@ const Option kOptions[] = {
      [](O& o, const V& v) { o.calibrate.per_channel_weights = !flag(v); }},
     {"equalize", "true|false", [](O& o, const V& v) { o.calibrate.equalize = flag(v); }},
     {"bias-correction", "true|false", [](O& o, const V& v) { o.calibrate.bias_correction = flag(v); }},
-    {"strict", "true|false", [](O& o, const V& v) { o.calibrate.strict = flag(v); }},
+    {"strict", "true|false", [](O& o, const V& v) { o.calibrate.strict = o.evaluate.strict = flag(v); }},
+    {"skip", "N", [](O& o, const V& v) { o.calibrate.skip = integer(v, 0, kMaxImages); }},
+    {"limit", "N",
+     [](O& o, const V& v) { o.calibrate.limit = o.evaluate.limit = integer(v, 0, kMaxImages); }},
+    {"truth", "FILE", [](O& o, const V& v) { o.evaluate.truth = v; }},
+    {"against", "fp32|fp16|bf16|MODEL", set_against},
+    {"max-drop", "N", set_max_drop},
     {"activations", "u8|s8",
      [](O& o, const V& v) {
        o.signed_activations = one_of(Words<bool>{{"u8", false}, {"s8", true}}, v);
@@ -281,12 +303,12 @@ void set_option(pipit_options& options, const std::string& name, const std::stri
       all += all.empty() ? "" : ", ";
       all += known.name;
     }
-    throw InvalidArgument("there is no option '" + name + "'; there are " + all);
+    throw ArgumentError("there is no option '" + name + "'; there are " + all);
   }
   try {
     option->set(options, value);
   } catch (const Refused& refused) {
-    throw InvalidArgument(name + " is '" + value + "'; expected " + refused.why);
+    throw ArgumentError(name + " is '" + value + "'; expected " + refused.why);
   }
 }
 

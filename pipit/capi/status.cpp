@@ -55,7 +55,7 @@ pipit_code report(pipit_status** status) noexcept {
   clear(status);
   try {
     throw;
-  } catch (const InvalidArgument& e) {
+  } catch (const ArgumentError& e) {
     return set(status, PIPIT_INVALID_ARGUMENT, e.what());
   } catch (const UnsupportedError& e) {
     return set(status, PIPIT_UNSUPPORTED, e.what());
@@ -70,7 +70,7 @@ pipit_code report(pipit_status** status) noexcept {
 }
 
 void need(const void* argument, const char* name) {
-  if (argument == nullptr) throw InvalidArgument(std::string(name) + " is NULL");
+  if (argument == nullptr) throw ArgumentError(std::string(name) + " is NULL");
 }
 
 char* new_string(const std::string& text) {

@@ -1,6 +1,6 @@
 // Calibrating, quantizing, and what a model is and how long it takes as JSON.
 #include "pipit/capi/handles.h"
-#include "pipit/detail/model_json.h"
+#include "pipit/measuring/model_json.h"
 
 using namespace pipit;
 using namespace pipit::internal::capi;
@@ -21,14 +21,13 @@ pipit_code pipit_calibrate(const char* model, const char* const* images, size_t 
     }
     const pipit_options& all = given(options);
     tools::CalibrateOptions how = all.calibrate;
-    how.keep = all.load.keep;
+    how.load = all.load;
     how.preprocess = all.preprocess;
-    how.threads = all.load.threads;
     if (progress != nullptr)
       how.progress = [&](std::int64_t images_done, std::int64_t total) {
         progress(user, images_done, total);
       };
-    set_notes(notes, tools::calibrate(model, paths, plan, how));
+    set_notes(notes, tools::calibrate(model, paths, {.plan = plan}, how).notes);
   });
 }
 
@@ -41,9 +40,24 @@ pipit_code pipit_quantize(const char* model, const char* plan, const char* outpu
     const pipit_options& all = given(options);
     tools::QuantizeOptions how;
     how.load = all.load;
-    how.keep = all.load.keep;
     how.signed_activations = all.signed_activations;
     set_notes(notes, tools::quantize(model, plan, output, how).notes);
+  });
+}
+
+char* pipit_evaluate_json(const char* model, const char* folder, const pipit_options* options,
+                          pipit_progress progress, void* user, pipit_status** status) {
+  return made(status, [&] {
+    need(model, "model");
+    need(folder, "folder");
+    const pipit_options& all = given(options);
+    tools::EvaluateOptions how = all.evaluate;
+    how.classifier = {all.load, all.preprocess, all.labels, all.scores, all.threshold};
+    if (progress != nullptr)
+      how.progress = [&](std::int64_t images_done, std::int64_t total, const std::string&) {
+        progress(user, images_done, total);
+      };
+    return new_string(tools::evaluate(model, folder, how).json);
   });
 }
 

@@ -427,10 +427,41 @@ static void test_tools(const char* image, const char* plan, const char* quantize
   pipit_options_free(options);
 }
 
+/* `folder` has an image of class 3 and one of class 5. */
+static void test_evaluation(const char* folder) {
+  int64_t last = 0;
+  char* json;
+  pipit_options* options = pipit_options_new(&status);
+  CHECK(pipit_options_set(options, "against", "fp16", &status) == PIPIT_OK);
+  CHECK(pipit_options_set(options, "max-drop", "100", &status) == PIPIT_OK);
+  json = pipit_evaluate_json(kModel, folder, options, count_images, &last, &status);
+  CHECK(json != NULL && strstr(json, "\"command\": \"evaluate\"") != NULL);
+  CHECK(strstr(json, "\"images\": 2") != NULL && strstr(json, "\"verdict\": \"proven\"") != NULL);
+  CHECK(last == 4);
+  pipit_string_free(json);
+  CHECK(pipit_options_set(options, "against", "no model", &status) == PIPIT_OK);
+  CHECK(pipit_evaluate_json(kModel, folder, options, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_ERROR, "no model");
+  pipit_options_free(options);
+
+  options = pipit_options_new(&status);
+  CHECK(pipit_options_set(options, "max-drop", "-1", &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_options_set(options, "limit", "-1", &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_options_set(options, "limit", "1", &status) == PIPIT_OK);
+  CHECK(pipit_options_set(options, "max-drop", "1", &status) == PIPIT_OK);
+  CHECK(pipit_evaluate_json(kModel, folder, options, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "against");
+  CHECK(pipit_evaluate_json(kModel, "nowhere", NULL, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_ERROR, "nowhere");
+  CHECK(pipit_evaluate_json(kModel, NULL, NULL, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "folder is NULL");
+  pipit_options_free(options);
+}
+
 int main(int argc, char** argv) {
   unsigned char bmp[54 + kValues];
   const size_t size = make_bmp(bmp, 1);
-  char *image, *plan, *quantized;
+  char *image, *plan, *quantized, *labelled, *other;
   if (argc != 2) {
     fprintf(stderr, "usage: test_c_api SCRATCH_FOLDER\n");
     return 2;
@@ -438,7 +469,12 @@ int main(int argc, char** argv) {
   image = in_folder(argv[1], "c_api.bmp");
   plan = in_folder(argv[1], "c_api.json");
   quantized = in_folder(argv[1], "c_api.onnx");
+  labelled = in_folder(argv[1], "labelled/3_a.bmp");
+  other = in_folder(argv[1], "labelled/5_b.bmp");
   write_file(image, bmp, size);
+  write_file(labelled, bmp, size);
+  write_file(other, bmp, size);
+  labelled[strlen(labelled) - strlen("/3_a.bmp")] = 0;
   test_versions();
   test_options();
   test_nothing();
@@ -446,10 +482,13 @@ int main(int argc, char** argv) {
   test_tensors();
   test_classifier(image, bmp, size);
   test_tools(image, plan, quantized);
+  test_evaluation(labelled);
   pipit_status_free(status);
   free(image);
   free(plan);
   free(quantized);
+  free(labelled);
+  free(other);
   printf("C API: all as documented\n");
   return 0;
 }

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "pipit/tools.h"
+#include "pipit/profile.h"
 
 namespace pipit::internal::detail {
 

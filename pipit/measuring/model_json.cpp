@@ -1,26 +1,18 @@
-#include "pipit/detail/model_json.h"
+#include "pipit/measuring/model_json.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "engine/base/version.h"
 #include "pipit/detail/load.h"
 #include "pipit/detail/step_info.h"
+#include "pipit/measuring/json.h"
+#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::detail {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// What a plan says that it computes in; a model that is quantized already computes in INT8 where its file says so.
-Precision computed_precision(const ExecutionPlan& plan) {
-  const Precision precision = plan.options().precision;
-  const bool integers = std::ranges::any_of(plan.graph().nodes(), [](const Node& node) {
-    return node.layer->traits().arithmetic == Arithmetic::integers;
-  });
-  return precision == Precision::fp32 && integers ? Precision::int8 : precision;
-}
 
 Json header(const char* command, const CompiledModel& model) {
   const ExecutionPlan& plan = *model.state().plans[0];
@@ -30,11 +22,6 @@ Json header(const char* command, const CompiledModel& model) {
           {"device", device_name(plan.options().device)},
           {"precision", precision_name(computed_precision(plan))},
           {"threads", plan.options().threads}};
-}
-
-// Names come from files and may hold bytes that are not UTF-8: these are replaced.
-std::string text_of(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Json described(std::span<const TensorInfo> infos) {
@@ -70,7 +57,7 @@ std::string profile_json(const CompiledModel& model, const tools::ModelProfile& 
                               {"gflops", ms > 0 ? 2e-6 * static_cast<double>(layer.macs) / ms : 0},
                               {"bytes", layer.bytes}});
   }
-  return text_of(json);
+  return json_text(json);
 }
 
 std::string inspect_json(const CompiledModel& model) {
@@ -99,7 +86,7 @@ std::string inspect_json(const CompiledModel& model) {
   json["peak_live_bytes"] = plan.peak_live_bytes();
   json["activation_bytes"] = plan.activation_bytes();
   json["view_nodes"] = plan.view_nodes();
-  return text_of(json);
+  return json_text(json);
 }
 
 }  // namespace pipit::internal::detail
