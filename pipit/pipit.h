@@ -21,6 +21,7 @@
 #include "pipit/error.h"
 #include "pipit/evaluate.h"
 #include "pipit/export.h"
+#include "pipit/machine.h"
 #include "pipit/profile.h"
 #include "pipit/quantize.h"
 #include "pipit/scores.h"

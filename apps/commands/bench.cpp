@@ -11,13 +11,13 @@
 #include "apps/display/terminal.h"
 #include "apps/measuring/bench_rows.h"
 #include "apps/measuring/comparison.h"
-#include "apps/measuring/machine_ceilings.h"
 #include "apps/options/options.h"
 #include "apps/options/output_option.h"
 #include "apps/options/values.h"
 #include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/platform/host_memory.h"
+#include "pipit/measuring/machine_ceilings.h"
 #include "pipit/measuring/runner.h"
 #include "pipit/measuring/timing.h"
 
@@ -223,7 +223,8 @@ std::vector<std::pair<int, Ceilings>> find_peaks(const std::vector<Row>& rows, b
   std::map<int, Ceilings> peaks;
   for (const Row& row : rows) {
     const int threads = row.setting.threads;
-    if (!peaks.contains(threads)) peaks[threads] = machine_ceilings(DeviceKind::cpu, 0, threads, quiet);
+    if (!peaks.contains(threads))
+      peaks[threads] = machine_ceilings(DeviceKind::cpu, 0, threads, note_printer(quiet));
   }
   return {peaks.begin(), peaks.end()};
 }

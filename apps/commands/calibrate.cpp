@@ -153,7 +153,7 @@ tools::Calibration calibrate_images(const CalibrateOptions& options, const tools
     if (!progress) progress.emplace("calibrate", total, quiet);
     progress->update(done);
   };
-  if (!quiet) how.note = [](const std::string& note) { print_notes({note}); };
+  how.note = note_printer(quiet);
   return tools::calibrate(options.model.model, std::array{std::filesystem::path(options.images)},
                           files_of(options), how);
 }

@@ -2,19 +2,19 @@
 #include <fmt/format.h>
 
 #include "apps/commands/commands.h"
-#include "apps/display/ceilings_json.h"
 #include "apps/display/ceilings_table.h"
 #include "apps/display/next_command.h"
 #include "apps/display/print_json.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/machine_ceilings.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
 #include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/platform/thread_pool.h"
+#include "pipit/measuring/ceilings_json.h"
+#include "pipit/measuring/machine_ceilings.h"
 #include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {

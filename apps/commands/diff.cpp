@@ -119,7 +119,7 @@ int diff(const DiffOptions& options) {
   how.strict = options.strict;
   StageProgress progress("diff", common.quiet);
   how.progress = progress.callbacks();
-  if (!common.quiet) how.note = [](const std::string& note) { print_notes({note}); };
+  how.note = note_printer(common.quiet);
   const tools::Difference result =
       tools::diff(options.model.model, std::array{std::filesystem::path(options.images)}, common.plan, how);
   progress.end();

@@ -5,22 +5,19 @@
 
 #include "apps/commands/commands.h"
 #include "apps/display/next_command.h"
-#include "apps/display/print_json.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/machine.h"
 #include "apps/options/options.h"
-#include "engine/base/version.h"
-#include "pipit/measuring/runner.h"
+#include "pipit/machine.h"
 
 namespace pipit::internal::apps {
 
 namespace {
 
-void print_text(const std::vector<Finding>& findings) {
+void print_text(const std::vector<tools::Finding>& findings) {
   std::size_t names = 0;
-  for (const Finding& f : findings) names = std::max(names, f.name.size());
-  for (const Finding& f : findings) {
+  for (const tools::Finding& f : findings) names = std::max(names, f.name.size());
+  for (const tools::Finding& f : findings) {
     std::string text = fmt::format("{:<{}}  {}\n", f.name, names, printable(f.value));
     if (!f.advice.empty()) text += fmt::format("{:<{}}  -> {}\n", "", names, printable(f.advice));
     fmt::print("{}", wrapped(text, names + 5, terminal_width()));
@@ -28,19 +25,11 @@ void print_text(const std::vector<Finding>& findings) {
 }
 
 int doctor(bool as_json, bool quiet) {
-  const std::vector<Finding> findings = examine_machine();
+  const tools::MachineFacts facts = tools::examine_machine();
   if (as_json) {
-    nlohmann::ordered_json json = {{"pipit", version()}, {"command", "doctor"}};
-    json["findings"] = nlohmann::ordered_json::array();
-    for (const Finding& f : findings) {
-      json["findings"].push_back(
-          {{"name", f.name},
-           {"value", f.value},
-           {"advice", f.advice.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(f.advice)}});
-    }
-    print_json(json);
+    fmt::print("{}", facts.json);
   } else {
-    print_text(findings);
+    print_text(facts.findings);
   }
   print_next(quiet, {"profile", "resnet50"}, "where the time of a model goes");
   return kExitOk;

@@ -160,7 +160,7 @@ int evaluate(const EvaluateOptions& options) {
     if (!progress) progress.emplace("evaluate", total, quiet);
     progress->update(done, found);
   };
-  if (!quiet) how.note = [](const std::string& note) { print_notes({note}); };
+  how.note = note_printer(quiet);
   const Evaluation result = tools::evaluate(options.model.model, options.folder, how);
   progress.reset();
   if (!quiet) print_notes(result.notes);

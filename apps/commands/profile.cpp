@@ -19,8 +19,6 @@
 #include "apps/display/run_json.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/machine.h"
-#include "apps/measuring/machine_ceilings.h"
 #include "apps/measuring/sweep_document.h"
 #include "apps/options/output_option.h"
 #include "apps/options/settings.h"
@@ -32,6 +30,8 @@
 #include "pipit/detail/preparation.h"
 #include "pipit/measuring/accuracy_file.h"
 #include "pipit/measuring/input_file.h"
+#include "pipit/measuring/machine.h"
+#include "pipit/measuring/machine_ceilings.h"
 #include "pipit/measuring/runner.h"
 #include "pipit/measuring/timing.h"
 
@@ -129,7 +129,8 @@ Measured measure(const ProfileOptions& options, const Setting& setting, const Pr
   measured.process = {resident_memory(), peak_resident_memory()};
   if (measured.on_gpu()) measured.memory = device_memory(made.gpu);
   if (options.floor)
-    measured.ceilings = machine_ceilings(made.device, made.gpu, made.threads, options.common.quiet);
+    measured.ceilings =
+        machine_ceilings(made.device, made.gpu, made.threads, note_printer(options.common.quiet));
   side.rows = layer_rows(plan, side.profile, measured.ceilings);
   measured.header = json_header("profile", model, plan);
   return measured;

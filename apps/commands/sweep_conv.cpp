@@ -14,13 +14,13 @@
 #include "apps/measuring/conv_measurement.h"
 #include "apps/measuring/conv_summary.h"
 #include "apps/measuring/json_lines.h"
-#include "apps/measuring/machine_ceilings.h"
 #include "apps/measuring/sweep_file.h"
 #include "apps/options/list_option.h"
 #include "apps/options/sweep_options.h"
 #include "apps/options/values.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
+#include "pipit/measuring/machine_ceilings.h"
 #include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
@@ -86,8 +86,9 @@ ConvSweepSeconds measure(std::vector<MissingRows>& layers, std::int64_t there,
   ConvSweepTarget target{
       shared.common.device, shared.common.threads, options.all_bases(), shared.seconds, {}};
   if (options.floor)
-    target.ceilings = machine_ceilings(
-        target.device, 0, target.threads == 0 ? default_threads() : target.threads, shared.common.quiet);
+    target.ceilings =
+        machine_ceilings(target.device, 0, target.threads == 0 ? default_threads() : target.threads,
+                         note_printer(shared.common.quiet));
   ConvSweep sweep(std::move(target));
   Progress progress("sweep", there + std::ssize(layers), shared.common.quiet);
   for (std::size_t l = 0; l < layers.size(); ++l) {

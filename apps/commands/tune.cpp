@@ -173,7 +173,7 @@ int tune(const TuneOptions& options) {
   tools::TuneOptions how = library_options(options);
   StageProgress progress("tune", common.quiet);
   how.progress = progress.callbacks();
-  if (!common.quiet) how.note = [](const std::string& note) { print_notes({note}); };
+  how.note = note_printer(common.quiet);
   const tools::TunedPlan tuned = tools::tune(options.model.model, options.images, options.output, how);
   progress.end();
   if (!common.quiet) print_notes(tuned.notes);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "apps/display/ceilings_json.h"
+#include "pipit/measuring/ceilings_json.h"
 #include "engine/base/statistics.h"
 #include "pipit/detail/memory_use.h"
 

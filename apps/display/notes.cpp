@@ -8,6 +8,11 @@ void print_notes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) print_error("note: " + note);
 }
 
+std::function<void(const std::string&)> note_printer(bool quiet) {
+  if (quiet) return {};
+  return [](const std::string& note) { print_notes({note}); };
+}
+
 Preprocess noted_preprocess(const Model& model, const detail::Preparation& preparation, bool quiet) {
   if (!quiet) print_notes(detail::notes_on(model, preparation, true, false, {}, 0));
   return preparation.preprocess;

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <thread>
 
-#include "apps/measuring/machine_ceilings.h"
+#include "pipit/measuring/machine_ceilings.h"
 #include "engine/base/clock.h"
 #include "engine/platform/host_memory.h"
 #include "engine/platform/thread_pool.h"

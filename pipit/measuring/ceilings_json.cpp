@@ -1,10 +1,10 @@
-#include "apps/display/ceilings_json.h"
+#include "pipit/measuring/ceilings_json.h"
 
 #include <cmath>
 
 #include "engine/base/error.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -105,4 +105,4 @@ Ceilings ceilings_from_json(const Json& json) {
   return ceilings;
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -1,4 +1,4 @@
-#include "apps/measuring/machine.h"
+#include "pipit/measuring/machine.h"
 
 #include <fmt/format.h>
 #include <sys/utsname.h>
@@ -12,8 +12,7 @@
 #include <optional>
 #include <thread>
 
-#include "apps/display/table.h"
-#include "apps/measuring/machine_ceilings.h"
+#include "engine/base/counted.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/version.h"
@@ -26,8 +25,9 @@
 #include "layers/cpu_kernels.h"
 #include "models/image/decode.h"
 #include "pipit/detail/bf16_gain.h"
+#include "pipit/measuring/machine_ceilings.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -192,7 +192,7 @@ Finding ceilings() {
 // Nothing where bf16 is not faster.
 std::optional<Finding> bf16() {
   const KeptCeilings kept = kept_ceilings(ceilings_file(), DeviceKind::cpu, 0, available_cpus());
-  const std::string text = detail::bf16_rate_text(cpu_bf16_products(), kept.ceilings);
+  const std::string text = bf16_rate_text(cpu_bf16_products(), kept.ceilings);
   if (text.empty()) return std::nullopt;
   return Finding{
       "bf16", text,
@@ -216,7 +216,7 @@ std::vector<Finding> measuring_environment(bool gpu) {
   return findings;
 }
 
-std::vector<Finding> examine_machine() {
+std::vector<Finding> all_findings() {
   std::vector<Finding> findings = measuring_environment(true);
   findings.push_back(images());
   findings.push_back(tuning());
@@ -225,4 +225,4 @@ std::vector<Finding> examine_machine() {
   return findings;
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "engine/platform/ceilings.h"
 #include "pipit/detail/bf16_gain.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 /// Kept ceilings are used for this many days: microcode, cooling and neighbours change.
 inline constexpr int kMaxDays = 30;
@@ -38,11 +39,12 @@ void prepare_ceilings_file(const std::filesystem::path& file);
 /// Throws Error, beginning with the path.
 std::string keep_ceilings(const std::filesystem::path& file, const Ceilings& ceilings);
 
-/// detail::bf16_gain() on this machine, by `measured` ceilings; if they are not known by kept ones, where there are
+/// bf16_gain() on this machine, by `measured` ceilings; if they are not known by kept ones, where there are
 /// some.
-std::optional<detail::Bf16Gain> bf16_gain_here(const ExecutionPlan& plan, const Ceilings& measured = {});
+std::optional<Bf16Gain> bf16_gain_here(const ExecutionPlan& plan, const Ceilings& measured = {});
 
-/// Kept ones, or measured ones with a note on stderr (not if `quiet`) that says why; those are not kept.
-Ceilings machine_ceilings(DeviceKind device, int gpu, int threads, bool quiet);
+/// Kept ones, or measured ones, which are not kept; before that `note`, unless it is empty, is told why.
+Ceilings machine_ceilings(DeviceKind device, int gpu, int threads,
+                          const std::function<void(const std::string&)>& note);
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -1,4 +1,4 @@
-#include "apps/measuring/machine_ceilings.h"
+#include "pipit/measuring/machine_ceilings.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,6 @@
 #include <optional>
 #include <sstream>
 
-#include "apps/display/ceilings_json.h"
-#include "apps/display/terminal.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/parse_json.h"
@@ -16,8 +14,9 @@
 #include "layers/cpu_ceilings.h"
 #include "layers/cpu_kernels.h"
 #include "layers/gpu_ceilings.h"
+#include "pipit/measuring/ceilings_json.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -123,21 +122,21 @@ std::string keep_ceilings(const fs::path& file, const Ceilings& ceilings) {
   return lock.problem();
 }
 
-std::optional<detail::Bf16Gain> bf16_gain_here(const ExecutionPlan& plan, const Ceilings& measured) {
+std::optional<Bf16Gain> bf16_gain_here(const ExecutionPlan& plan, const Ceilings& measured) {
   const double products = cpu_bf16_products();
   if (products <= 1 || plan.options().device != DeviceKind::cpu) return std::nullopt;
-  if (measured.known()) return detail::bf16_gain(plan, products, measured);
+  if (measured.known()) return bf16_gain(plan, products, measured);
   const KeptCeilings kept = kept_ceilings(ceilings_file(), DeviceKind::cpu, 0, plan.options().threads);
-  return detail::bf16_gain(plan, products, kept.ceilings);
+  return bf16_gain(plan, products, kept.ceilings);
 }
 
-Ceilings machine_ceilings(DeviceKind device, int gpu, int threads, bool quiet) {
+Ceilings machine_ceilings(DeviceKind device, int gpu, int threads,
+                          const std::function<void(const std::string&)>& note) {
   KeptCeilings kept = kept_ceilings(ceilings_file(), device, gpu, threads);
   if (kept.ceilings.known()) return std::move(kept.ceilings);
-  if (!quiet)
-    print_error(fmt::format("note: {}; measuring them takes some seconds, 'pipit ceilings' keeps them",
-                            kept.problem));
+  if (note)
+    note(fmt::format("{}; measuring them takes some seconds, 'pipit ceilings' keeps them", kept.problem));
   return measure_ceilings(device, gpu, threads);
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

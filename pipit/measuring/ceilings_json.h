@@ -5,7 +5,7 @@
 
 #include "engine/platform/ceilings.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 nlohmann::ordered_json ceilings_json(const Ceilings& ceilings);
 
@@ -13,4 +13,4 @@ nlohmann::ordered_json ceilings_json(const Ceilings& ceilings);
 /// rates that are not positive numbers.
 Ceilings ceilings_from_json(const nlohmann::ordered_json& json);
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail
