@@ -56,7 +56,7 @@ void add_floors(nlohmann::ordered_json& json, const std::vector<LayerRow>& rows,
     if (convolutions.in_tiles_ms > 0)
       json["convolutions_share_of_tiles"] = convolutions.in_tiles_ms / convolutions.ms;
   }
-  json["ceilings"] = ceilings_json(ceilings);
+  json["ceilings"] = detail::ceilings_json(ceilings);
 }
 
 }  // namespace
