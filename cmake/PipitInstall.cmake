@@ -38,13 +38,14 @@ install(FILES ${PROJECT_BINARY_DIR}/pipitConfig.cmake ${PROJECT_BINARY_DIR}/pipi
 set(pc_dir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH pc_to_prefix ${pc_dir} ${CMAKE_INSTALL_PREFIX})
 file(RELATIVE_PATH pc_to_include ${pc_dir} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
-# libpipit.a stands for all static libraries, each before those that it uses, the highest folder first.
+# Static libraries, each before those that it uses, the highest folder first. libpipit.a stands for all of them: what
+# -lpipit means to `g++ -static`.
 list(REVERSE libraries)
 if(PIPIT_HAVE_CUDA)
   list(APPEND libraries pipit_cudart)
 endif()
-list(TRANSFORM libraries PREPEND "-l" OUTPUT_VARIABLE archives)
-list(JOIN archives " " archives)
+list(TRANSFORM libraries PREPEND "-l" OUTPUT_VARIABLE static_libraries)
+list(JOIN static_libraries " " archives)
 file(WRITE ${PROJECT_BINARY_DIR}/libpipit.a "/* GNU ld script */\nGROUP ( ${archives} )\n")
 install(FILES ${PROJECT_BINARY_DIR}/libpipit.a DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
 
@@ -64,10 +65,10 @@ set(static_options -pthread)
 if(PIPIT_HAVE_CUDA)
   list(APPEND static_options -ldl -lrt)
 endif()
-# A shared library that is made of the static ones exports nothing of them.
-list(TRANSFORM libraries REPLACE "^(.+)$" "lib\\1.a" OUTPUT_VARIABLE archives)
-list(JOIN archives ":" archives)
-list(PREPEND static_options -Wl,--exclude-libs,${archives})
+# A shared library that is made of the static ones exports nothing of them. An option for each: mold 1.10 takes all
+# memory for a list.
+list(TRANSFORM libraries REPLACE "^(.+)$" "-Wl,--exclude-libs,lib\\1.a" OUTPUT_VARIABLE hidden)
+list(PREPEND static_options ${hidden})
 set(shared_options "")
 if(NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")
   set(shared_options "-Wl,-rpath,\${libdir}")  # the system's loader does not look there, or not before ldconfig has run
@@ -90,10 +91,10 @@ if(PIPIT_SHARED)
   pipit_pkg_config(pipit -std=c++20 "-lpipit;${shared_options}" "" "${private}")
   pipit_pkg_config(pipit-c "" "-lpipit;${shared_options}" "" "${private};${cxx_library}")
 else()
-  pipit_pkg_config(pipit -std=c++20 "-lpipit;${static_options}" "${needed_packages}" "")
-  pipit_pkg_config(pipit-c "" "-lpipit;${static_options};${cxx_library}" "${needed_packages}" "")
+  pipit_pkg_config(pipit -std=c++20 "${static_libraries};${static_options}" "${needed_packages}" "")
+  pipit_pkg_config(pipit-c "" "${static_libraries};${static_options};${cxx_library}" "${needed_packages}" "")
 endif()
 # The static libraries where the shared one is installed as well.
-pipit_pkg_config(pipit-static -std=c++20 "-l:libpipit.a;${static_options}" "${needed_packages}" "")
+pipit_pkg_config(pipit-static -std=c++20 "${static_libraries};${static_options}" "${needed_packages}" "")
 
 include(PipitPackages)

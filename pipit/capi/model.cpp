@@ -1,5 +1,6 @@
 // Models, sessions and tensors.
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "pipit/capi/handles.h"
@@ -12,6 +13,14 @@ namespace {
 constexpr std::int32_t kHost = 1;
 constexpr std::int32_t kPinnedHost = 3;
 constexpr std::uint8_t kInt = 0, kUInt = 1, kFloat = 2, kBool = 6;
+// And its layouts, where pointers have 64 bits.
+static_assert(sizeof(void*) != 8 || sizeof(pipit_tensor) == 48);
+static_assert(offsetof(pipit_tensor, device) == sizeof(void*) && sizeof(pipit_device) == 8);
+static_assert(offsetof(pipit_tensor, ndim) == sizeof(void*) + 8 && sizeof(pipit_dtype) == 4);
+static_assert(offsetof(pipit_tensor, dtype) == sizeof(void*) + 12);
+static_assert(offsetof(pipit_tensor, shape) == sizeof(void*) + 16);
+static_assert(offsetof(pipit_tensor, strides) == 2 * sizeof(void*) + 16);
+static_assert(offsetof(pipit_tensor, byte_offset) == 3 * sizeof(void*) + 16);
 
 constexpr pipit_dtype dlpack_type(DType type) {
   const auto bits = static_cast<std::uint8_t>(8 * dtype_bytes(type));

@@ -96,6 +96,28 @@ check "$scratch/static/build/label_c" no
 exported=$(nm -D --defined-only "$scratch/static/build/libplugin.so" | awk '$2 == "T" { print $3 }' | tr '\n' ' ')
 [ "$exported" = "plugin " ] || die "a library made of the static ones exports $exported"
 
+echo "loaded by a program that knows nothing of it:"
+python3 - "$library" "$model" "$scratch/black.bmp" "$expected" <<'END'
+import ctypes
+import sys
+
+_, path, model, image, expected = sys.argv
+pipit = ctypes.CDLL(path)
+pipit.pipit_classifier_load.restype = pipit.pipit_classifier_classify_file.restype = ctypes.c_void_p
+pipit.pipit_predictions_label.restype = pipit.pipit_status_message.restype = ctypes.c_char_p
+status = ctypes.c_void_p()
+classifier = ctypes.c_void_p(pipit.pipit_classifier_load(model.encode(), None, ctypes.byref(status)))
+answer = ctypes.c_void_p(pipit.pipit_classifier_classify_file(classifier, image.encode(), 5, ctypes.byref(status)))
+assert status.value is None, pipit.pipit_status_message(status)
+label = pipit.pipit_predictions_label(answer, ctypes.c_size_t(0)).decode()
+assert label.endswith(expected), label
+assert not pipit.pipit_classifier_load(b"no such model", None, ctypes.byref(status))
+assert pipit.pipit_status_code(status) == 1
+pipit.pipit_predictions_free(answer)
+pipit.pipit_classifier_free(classifier)
+print(label)
+END
+
 echo "pkg-config:"
 PKG_CONFIG_PATH=$folder/pkgconfig
 export PKG_CONFIG_PATH
