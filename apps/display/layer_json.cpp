@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "pipit/measuring/ceilings_json.h"
 #include "engine/base/statistics.h"
 #include "pipit/detail/memory_use.h"
+#include "pipit/measuring/ceilings_json.h"
 
 namespace pipit::internal::apps {
 

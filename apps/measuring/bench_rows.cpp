@@ -9,13 +9,13 @@
 #include <numeric>
 #include <thread>
 
-#include "pipit/measuring/machine_ceilings.h"
 #include "engine/base/clock.h"
 #include "engine/platform/host_memory.h"
 #include "engine/platform/thread_pool.h"
 #include "layers/passes/rewriter.h"
 #include "pipit/detail/preparation.h"
 #include "pipit/measuring/input_file.h"
+#include "pipit/measuring/machine_ceilings.h"
 #include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
