@@ -32,12 +32,12 @@ struct RangeOptions {
 
 /// What is written of a calibration.
 struct PlanFiles {
-  std::filesystem::path plan;  ///< a JSON file for LoadOptions::plan (docs/quantization-plan.md)
+  std::filesystem::path plan = {};  ///< a JSON file for LoadOptions::plan (docs/quantization-plan.md)
   /// The plan holds the histograms, which merge_calibrations() and another RangeMethod need; it is larger.
   bool histograms = true;
-  std::filesystem::path trt_cache;  ///< also the ranges as a calibration cache of TensorRT; empty: none
+  std::filesystem::path trt_cache = {};  ///< also the ranges as a calibration cache of TensorRT; empty: none
   /// Also the scales as a table of ncnn; empty: none. Needs the model, so not of merge_calibrations().
-  std::filesystem::path ncnn_table;
+  std::filesystem::path ncnn_table = {};
 };
 
 /// How scales are found.

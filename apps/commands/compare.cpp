@@ -7,6 +7,7 @@
 #include "apps/commands/commands.h"
 #include "apps/display/json_csv.h"
 #include "apps/display/next_command.h"
+#include "apps/display/notes.h"
 #include "apps/display/print_json.h"
 #include "apps/display/shell_word.h"
 #include "apps/display/table.h"
@@ -14,6 +15,7 @@
 #include "apps/measuring/comparison.h"
 #include "apps/measuring/sweep_comparison.h"
 #include "apps/measuring/times_file.h"
+#include "apps/options/options.h"
 #include "apps/options/output_option.h"
 #include "apps/options/values.h"
 #include "engine/base/version.h"
@@ -217,7 +219,7 @@ int compare(const CompareOptions& options) {
   if (options.fail_above) json["fail_above"] = *options.fail_above;
   json["failed"] = failed;
   options.output.write(
-      [&](OutputForm form) { return form == OutputForm::csv ? compare_csv(json) : json_text(json); });
+      [&](OutputForm form) { return form == OutputForm::csv ? compare_csv(json) : detail::json_text(json); });
   if (options.json) print_json(json);
   if (!options.quiet) print_notes(found.notes);
   // With too few processes a note has said what to type.
