@@ -89,7 +89,7 @@ ModelSession CompiledModel::session(int device) const {
     fail("{}: device {} is asked for, it was compiled for {}", name(), device, devices());
   const std::shared_ptr<const ExecutionPlan>& plan = state_->plans[static_cast<std::size_t>(device)];
   auto state = naming(name(), [&] {
-    return std::unique_ptr<detail::SessionState>(new detail::SessionState{state_, Session(plan), {}, {}});
+    return std::make_unique<detail::SessionState>(detail::SessionState{state_, Session(plan), {}, {}});
   });
   state->inputs.resize(state_->inputs.size());
   for (const TensorInfo& info : state_->outputs) {

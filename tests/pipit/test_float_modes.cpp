@@ -1,8 +1,8 @@
 // Whatever floating-point mode the caller has: the same bits, no trap, and the mode is the caller's again afterwards.
-#include <fenv.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pipit/pipit.h>
+#include <cfenv>
 
 #if defined(__SSE__)
 #include <xmmintrin.h>

@@ -240,7 +240,7 @@ TEST_F(Tools, FoldersWithTheSameNamesMakeAPlanThatIsRead) {
     notes = tools::calibrate(kModel, given, {.plan = plan}, options).notes;
     LoadOptions int8 = one_thread(Precision::int8);
     int8.plan = plan;
-    CompiledModel(kModel, int8);
+    const CompiledModel runs(kModel, int8);
     tools::quantize(kModel, plan, scratch / "q.onnx");
     std::ifstream stream(plan, std::ios::binary);
     std::string text(std::istreambuf_iterator<char>(stream), {});
