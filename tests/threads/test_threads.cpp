@@ -146,5 +146,22 @@ TEST(Threads, CalibrateCompareAndRunInInt8) {
   });
 }
 
+TEST(Threads, EvaluateOnOnePool) {
+  const test::Scratch scratch("threads-evaluate");
+  for (unsigned i = 0; i < 8; ++i) {
+    const std::string name = std::to_string(i % 3) + "_" + std::to_string(i) + ".bmp";
+    scratch.write(name, test::bmp(32, i));
+  }
+  tools::EvaluateOptions options;
+  options.classifier.load.threads = 3;
+  options.against.emplace();
+  const std::int64_t right = tools::evaluate(kModel, scratch.path(), options).right.count;
+  at_a_time(3, [&](int) {
+    const tools::Evaluation result = tools::evaluate(kModel, scratch.path(), options);
+    EXPECT_EQ(result.right.count, right);
+    EXPECT_EQ(result.against->other_answers, 0);
+  });
+}
+
 }  // namespace
 }  // namespace pipit::internal
