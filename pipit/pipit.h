@@ -14,6 +14,7 @@
 
 #include <string_view>
 
+#include "pipit/annotate.h"
 #include "pipit/calibrate.h"
 #include "pipit/classifier.h"
 #include "pipit/compiled_model.h"

@@ -1,27 +1,19 @@
 // pipit annotate MODEL --output FILE: the model with labels and preprocessing in its metadata.
+#include "pipit/annotate.h"
+
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <filesystem>
 
 #include "apps/commands/commands.h"
 #include "apps/display/next_command.h"
 #include "apps/display/output_files.h"
-#include "apps/display/print_json.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
-#include "engine/base/file.h"
-#include "engine/base/version.h"
 #include "models/catalogue.h"
-#include "models/onnx/write/annotate.h"
-#include "models/score_kind.h"
-#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 struct AnnotateOptions {
   CommonOptions common;
@@ -30,127 +22,35 @@ struct AnnotateOptions {
   std::string output;
 };
 
-fs::path folder_of(const fs::path& file) {
-  return file.has_parent_path() ? file.parent_path() : fs::path(".");
+std::string stored_text(const tools::AnnotatedFile& file) {
+  std::string stored = file.labels > 0 ? counted(file.labels, "label") : "";
+  if (!file.preprocessing.empty()) stored += (stored.empty() ? "" : "; ") + file.preprocessing;
+  if (!file.scores.empty()) stored += (stored.empty() ? "scores: " : "; scores: ") + file.scores;
+  return stored;
 }
 
-// Copies of the files that lie beside a model. Until keep() what was made goes again with this, so that a run that
-// fails leaves nothing.
-class WeightCopies {
- public:
-  WeightCopies(const fs::path& model, const fs::path& output)
-      : model_(model), output_(output), folder_(folder_of(output)) {
-    const std::vector<fs::path> files = external_files(model);
-    std::error_code error;
-    if (files.empty() || fs::equivalent(folder_of(model), folder_, error)) return;
-    if (error) fail("{}: {}", folder_.string(), error.message());
-    std::erase_if(copied_ = files, [&](const fs::path& file) { return is_there(file); });
-  }
-  ~WeightCopies() {
-    std::error_code ignored;
-    for (auto path = made_.rbegin(); path != made_.rend(); ++path) fs::remove(*path, ignored);
-  }
-  WeightCopies(const WeightCopies&) = delete;
-  WeightCopies& operator=(const WeightCopies&) = delete;
-
-  void make() {
-    for (const fs::path& file : copied_) {
-      make_folders(file.parent_path());
-      copy_as_new(folder_of(model_) / file, folder_ / file);
-      made_.push_back(folder_ / file);
-    }
-  }
-  void keep() { made_.clear(); }
-
- private:
-  // Whether the folder has these bytes under this name already. Anything else there belongs to the user.
-  bool is_there(const fs::path& file) const {
-    const fs::path target = folder_ / file;
-    if (target.lexically_normal() == (folder_ / output_.filename()).lexically_normal()) {
-      fail("{}: weights of {} go into a file of this name; choose another for --output", output_.string(),
-           model_.string());
-    }
-    std::error_code error;
-    const fs::path inside = fs::weakly_canonical(fs::absolute(folder_of(target), error), error);
-    if (error) fail("{}: {}", target.string(), error.message());
-    const fs::path folder = fs::canonical(folder_, error);
-    if (std::mismatch(folder.begin(), folder.end(), inside.begin(), inside.end()).first != folder.end()) {
-      fail("{}: weights of {} would go there, which leads out of the folder to {}", target.string(),
-           model_.string(), inside.string());
-    }
-    if (!fs::exists(fs::symlink_status(target, error))) return false;
-    if (same_content(folder_of(model_) / file, target)) return true;
-    fail(
-        "{}: there is another file already, and the weights of {} would go there; choose another folder for "
-        "--output",
-        target.string(), model_.string());
-  }
-  void make_folders(const fs::path& inside) {
-    fs::path folder = folder_;
-    for (const fs::path& part : inside) {
-      folder /= part;
-      std::error_code error;
-      if (fs::create_directory(folder, error)) made_.push_back(folder);
-      if (error) fail("{}: cannot be made: {}", folder.string(), error.message());
-    }
-  }
-
-  fs::path model_;
-  fs::path output_;
-  fs::path folder_;
-  std::vector<fs::path> copied_;  // below the folders of both
-  std::vector<fs::path> made_;
-};
-
 int annotate(const AnnotateOptions& options) {
+  const std::string& model = options.model.model;
   if (options.output.empty()) throw CLI::RequiredError("--output");
   if (options.image.labels.empty() && !options.image.has_preprocessing() && options.image.scores.empty())
     throw CLI::ValidationError("annotate",
                                "nothing to store: give --labels, --scores, or --preset, --mean and the like");
-  check_output("--output", options.output, {options.model.model, options.image.labels});
-  if (find_named_model(options.model.model) != nullptr)
+  check_output("--output", options.output, {model, options.image.labels});
+  if (find_named_model(model) != nullptr)
     throw CLI::ValidationError(
-        "MODEL", fmt::format("{} is a model that pipit knows by name; annotate takes an ONNX file",
-                             options.model.model));
-  const Model model = options.model.load();
-
-  if (!options.common.quiet) print_notes(metadata_notes(model));
-  std::map<std::string, std::string> metadata;
-  nlohmann::ordered_json json = {
-      {"pipit", version()}, {"command", "annotate"}, {"model", model.name}, {"output", options.output}};
-  std::string stored;
-  std::optional<ClassOutput> output;
-  if (!options.image.labels.empty() || !options.image.scores.empty())
-    output = options.image.resolve_output(model.graph, model);
-  if (!options.image.labels.empty()) {
-    const Labels labels = options.image.resolve_labels(model, *output);
-    metadata.emplace(kLabelsKey, labels_to_text(labels));
-    json["labels"] = labels.size();
-    stored = counted(static_cast<std::int64_t>(labels.size()), "label");
-  }
-  if (options.image.has_preprocessing()) {
-    const Preparation preparation = options.image.resolve(model);
-    metadata.emplace(kPreprocessKey, to_json(preparation.preprocess));
-    json["preprocessing"] = preparation_json(preparation);
-    stored += (stored.empty() ? "" : "; ") + describe(preparation.preprocess);
-  }
-  if (!options.image.scores.empty()) {
-    metadata.emplace(kScoresKey, options.image.scores);
-    json["scores"] = options.image.scores;
-    stored += (stored.empty() ? "scores: " : "; scores: ") + options.image.scores;
-  }
-  constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 31;  // of a protobuf message
-  const std::string bytes = with_metadata(read_file(options.model.model, kMaxBytes), metadata);
-  WeightCopies weights(options.model.model, options.output);
-  weights.make();
-  write_file(options.output, bytes);
-  weights.keep();
-  json["bytes"] = bytes.size();
+        "MODEL", fmt::format("{} is a model that pipit knows by name; annotate takes an ONNX file", model));
+  tools::AnnotateOptions how;
+  options.model.add_to(how.classifier.load);
+  how.classifier.preprocess = options.image.preprocess_options();
+  how.classifier.labels = options.image.labels;
+  how.classifier.scores = options.image.score_kind();
+  const tools::AnnotatedFile file = tools::annotate(model, options.output, how);
+  if (!options.common.quiet) print_notes(file.notes);
   if (options.common.json) {
-    print_json(json);
+    fmt::print("{}", file.json);
   } else {
-    fmt::print("{}", wrapped(fmt::format("{}: {}\n", printable(options.output), printable(stored)), 2,
-                             terminal_width()));
+    fmt::print("{}", wrapped(fmt::format("{}: {}\n", printable(options.output), printable(stored_text(file))),
+                             2, terminal_width()));
   }
   print_next(options.common.quiet, {"inspect", options.output}, "what the copy stores");
   return kExitOk;
