@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares what libpipit.so promises to programs that were compiled before with the files beside this script:
 
-    symbols.txt   the names that the library exports
+    symbols.txt   the names that the library exports, without inline functions
     layouts.txt   sizes, members and values of the public classes, structures and enumerations of C++
     pipit_c.abi   functions and types of the C API, as libabigail writes them
 
@@ -48,14 +48,17 @@ def same(name, now):
 
 
 def exported():
-    """Mangled names and what they are called; the version's own name is none."""
-    lines = run("nm", "-D", "--defined-only", LIBRARY).splitlines()
-    names = sorted({line.split()[-1].split("@")[0] for line in lines if line.split()[-2] != "A"})
-    return dict(zip(names, run("c++filt", text="\n".join(names)).splitlines()))
+    """Mangled names and what they are called, without the version's own name; and those among them that are promised.
+    Inline functions (W) are not: each program has its own, and the library only those that its compiler did not inline."""
+    lines = [line.split() for line in run("nm", "-D", "--defined-only", LIBRARY).splitlines()]
+    kinds = {line[-1].split("@")[0]: line[-2] for line in lines if line[-2] != "A"}
+    names = sorted(kinds)
+    called = dict(zip(names, run("c++filt", text="\n".join(names)).splitlines()))
+    return called, [name for name in names if kinds[name] != "W"]
 
 
 def symbols():
-    names = exported()
+    names, promised = exported()
     foreign = [text for text in names.values() if not PUBLIC.match(text)]
     for text in foreign:
         print(f"exported, but not pipit's: {text}")
@@ -64,7 +67,7 @@ def symbols():
              and "SessionState" not in text]
     for text in inner:
         print(f"exported, but names what is internal: {text}")
-    return same("symbols.txt", [*names]) and not foreign and not inner
+    return same("symbols.txt", promised) and not foreign and not inner
 
 
 def c_functions():
@@ -76,7 +79,7 @@ def c_functions():
 def c_api(folder):
     """The header's functions, defined: a library with debugging data whatever the real one was compiled with."""
     functions = c_functions()
-    missing = {name for _, name in functions} ^ {name for name in exported() if name.startswith("pipit_")}
+    missing = {name for _, name in functions} ^ {name for name in exported()[0] if name.startswith("pipit_")}
     for name in sorted(missing):
         print(f"{name} is in only one of pipit_c.h and the library")
     source = folder / "stub.c"
