@@ -13,8 +13,8 @@ namespace pipit::tools {
 
 /// A share of images, with its 95 % interval by Wilson's score, which holds near 0 and 1 as well.
 struct Share {
-  std::int64_t count = 0;  ///< images that it counts
-  std::int64_t of = 0;     ///< of so many
+  std::int64_t count = 0;  ///< images in the share
+  std::int64_t of = 0;     ///< all images
   double value = 0;        ///< count / of
   double low = 0;          ///< of the interval
   double high = 0;         ///< of the interval

@@ -121,8 +121,7 @@ AnnotatedFile annotate(const std::string& name, const fs::path& output, const An
   nlohmann::ordered_json json = {
       {"pipit", version()}, {"command", "annotate"}, {"model", model.name}, {"output", output.string()}};
   if (!given.labels.empty() || given.scores) {
-    if (!given.scores) need_metadata(model, kScoresKey);
-    const ClassOutput scores(model.graph, model.name, given.scores.value_or(model.scores));
+    const ClassOutput scores = class_output(model.graph, model, given.scores, given.threshold);
     if (!given.labels.empty()) {
       const Labels labels = labels_for(model, given.labels, scores);
       metadata.emplace(kLabelsKey, labels_to_text(labels));

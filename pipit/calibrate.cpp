@@ -143,9 +143,8 @@ Calibration calibrate(const std::string& name, std::span<const fs::path> given, 
   ImageList list = list_given(given, options.strict);
   std::vector<fs::path>& images = list.files.paths;
   choose(images, options);
-  const bool arrays = are_arrays(images);
-  if (arrays) refuse_preprocessing(options.preprocess, images);
-  const Preparation preparation = arrays ? of_arrays() : prepare_for(model, options.preprocess);
+  const Preparation preparation = prepare_files(model, options.preprocess, images);
+  const bool arrays = preparation.source == Preparation::Source::arrays;
   for (const std::string& note : notes_on(model, preparation, true, false, {}, 0))
     if (options.note) options.note(note);
   QuantizationPlan plan = empty_plan(model, preparation.preprocess);

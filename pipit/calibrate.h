@@ -73,7 +73,7 @@ struct TensorRange {
 struct KeptLayer {
   std::string name;                       ///< in the model
   Precision precision = Precision::fp32;  ///< what it computes in
-  std::string why;                        ///< in words; empty where it was asked for
+  std::string why;                        ///< in words; empty if LoadOptions::keep names the layer
 };
 
 /// What calibrate() found and wrote.

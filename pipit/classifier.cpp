@@ -43,11 +43,7 @@ std::shared_ptr<const SharedClassifier> load(const std::string& name, const Clas
          *options.load.batch);
   Model model = detail::read_model(name, options.load, {.run_batch = {}, .classifies = true});
   const detail::Preparation preparation = detail::prepare_for(model, options.preprocess);
-  if (!options.scores) need_metadata(model, kScoresKey);
-  ClassOutput output(model.graph, model.name, options.scores.value_or(model.scores));
-  if (!(options.threshold >= 0 && options.threshold <= 1))
-    fail("threshold is {}; expected 0 to 1", options.threshold);
-  output.threshold = options.threshold;
+  const ClassOutput output = detail::class_output(model.graph, model, options.scores, options.threshold);
   Labels labels = detail::labels_for(model, options.labels, output);
   const std::string heads = heads_note(model.graph, output.kind);
   auto shared = std::make_shared<SharedClassifier>(

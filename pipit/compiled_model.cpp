@@ -86,7 +86,7 @@ std::size_t CompiledModel::arena_bytes() const {
 
 ModelSession CompiledModel::session(int device) const {
   if (device < 0 || device >= devices())
-    fail("{}: device {} is asked for, it was compiled for {}", name(), device, devices());
+    fail("{}: there is no device {}; it was compiled for {}", name(), device, devices());
   const std::shared_ptr<const ExecutionPlan>& plan = state_->plans[static_cast<std::size_t>(device)];
   auto state = naming(name(), [&] {
     return std::make_unique<detail::SessionState>(detail::SessionState{state_, Session(plan), {}, {}});

@@ -145,9 +145,8 @@ Difference diff(const std::string& name, std::span<const fs::path> given, const 
   need_floating_point(model, "compare");
   QuantizationPlan scales = read_plan_for(plan, model.graph);
   ImageList list = list_given(given, options.strict);
-  const bool arrays = are_arrays(list.files.paths);
-  if (arrays) refuse_preprocessing(options.preprocess, list.files.paths);
-  const Preparation preparation = arrays ? of_arrays() : prepare_for(model, options.preprocess);
+  const Preparation preparation = prepare_files(model, options.preprocess, list.files.paths);
+  const bool arrays = preparation.source == Preparation::Source::arrays;
   const auto tell = [&](const std::string& note) {
     if (options.note) options.note(note);
   };

@@ -31,8 +31,8 @@ class PIPIT_API UnsupportedError : public Error {
   explicit UnsupportedError(const std::string& message) : Error(message) {}
 };
 
-/// What was asked for cannot be, whatever the files hold: a value out of range, options that contradict each other.
-/// Nothing was done.
+/// Invalid options, independent of the contents of files: options that contradict each other, values out of range.
+/// Nothing was written.
 class PIPIT_API ArgumentError : public Error {
  public:
   /// As Error().

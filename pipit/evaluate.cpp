@@ -61,21 +61,17 @@ Candidate load_candidate(const std::string& name, const LoadOptions& load, const
   Model model = read_model(
       name, load, {.run_batch = useful_batch(load.batch, folder, options.limit), .classifies = true});
   const std::vector<fs::path> files = list_images(folder).paths;
-  const bool arrays = are_arrays(files);
   const ClassifierOptions& classifier = options.classifier;
-  if (arrays) refuse_preprocessing(classifier.preprocess, files);
-  Preparation preparation = of_arrays();
+  const Preparation preparation = prepare_files(model, classifier.preprocess, files);
   RunnerOptions how{load, {}, {}, {}};
-  if (!arrays) {
-    preparation = prepare_for(model, classifier.preprocess);
+  if (preparation.source != Preparation::Source::arrays) {
     how.preprocess = preparation.preprocess;
     if (load.device == DeviceKind::cuda) how.byte_images = preparation.preprocess;
   }
   const bool quantized = is_quantized(model.graph);
   std::vector<Runner> runners = make_runners(model.name, std::move(model.graph), how);
-  if (!classifier.scores) need_metadata(model, kScoresKey);
-  ClassOutput output(runners[0].plan->graph(), model.name, classifier.scores.value_or(model.scores));
-  output.threshold = classifier.threshold;
+  const ClassOutput output =
+      class_output(runners[0].plan->graph(), model, classifier.scores, classifier.threshold);
   Labels labels = labels_for(model, classifier.labels, output);
   ImageTruth truth = options.truth.empty()
                          ? read_truth(folder.string(), labels, output)
@@ -83,7 +79,7 @@ Candidate load_candidate(const std::string& name, const LoadOptions& load, const
   if (options.strict) truth.left_out.end_at_folders();
   return {std::move(model),
           quantized,
-          std::move(preparation),
+          preparation,
           std::move(runners),
           output,
           std::move(labels),
@@ -328,7 +324,6 @@ void add_accuracy(Evaluation& result, const Accuracy& accuracy, const Labels& la
 
 void check(const EvaluateOptions& options) {
   const LoadOptions& load = options.classifier.load;
-  const double threshold = options.classifier.threshold;
   if (!load.gpus.empty() && load.device != DeviceKind::cuda)
     throw ArgumentError("GPUs are named, but the device is the CPU");
   if (options.max_drop && !options.against)
@@ -337,8 +332,6 @@ void check(const EvaluateOptions& options) {
     throw ArgumentError(fmt::format("the largest drop is {} points; expected 0 or more", *options.max_drop));
   if (options.limit < 0)
     throw ArgumentError(fmt::format("a limit of {} images; expected 0 or more", options.limit));
-  if (!(threshold >= 0 && threshold <= 1))
-    throw ArgumentError(fmt::format("threshold is {}; expected 0 to 1", threshold));
 }
 
 void tell(const EvaluateOptions& options, const Candidate& candidate) {

@@ -128,8 +128,8 @@ typedef struct pipit_model pipit_model;
 typedef struct pipit_session pipit_session;
 
 /// Reads and compiles an ONNX file, or one of the names that `pipit models` lists. Options: batch, dim, shape, value,
-/// device, devices, allow-fallback, threads, precision, plan, keep, dynamic-scales, group-size, kernel, micro-batch,
-/// autotune, tuning-cache.
+/// input, output, device, devices, allow-fallback, threads, precision, plan, keep, dynamic-scales, group-size, kernel,
+/// micro-batch, autotune, tuning-cache.
 PIPIT_API pipit_model* pipit_model_load(const char* model, const pipit_options* options,
                                         pipit_status** status);
 /// The same from the `size` bytes of an ONNX file, which may refer to no other files; `name` stands for it in messages.

@@ -35,7 +35,7 @@ ModelProfile profile(const CompiledModel& model, std::span<const ArrayView> inpu
                      const ProfileOptions& options) {
   const ScopedFloatMode mode;
   if (options.device < 0 || options.device >= model.devices())
-    fail("{}: device {} is asked for, it was compiled for {}", model.name(), options.device, model.devices());
+    fail("{}: there is no device {}; it was compiled for {}", model.name(), options.device, model.devices());
   const std::shared_ptr<const ExecutionPlan>& plan =
       model.state().plans[static_cast<std::size_t>(options.device)];
   std::vector<std::vector<float>> made;

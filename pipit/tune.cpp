@@ -12,7 +12,6 @@
 #include "engine/platform/float_mode.h"
 #include "layers/cpu_kernels.h"
 #include "models/run_files.h"
-#include "models/score_kind.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/detail/image_list.h"
 #include "pipit/detail/load.h"
@@ -59,8 +58,6 @@ void check(const TuneOptions& options) {
     throw ArgumentError(fmt::format("the largest drop is {} points; expected 0 or more", options.max_drop));
   if (!(options.confidence >= 50 && options.confidence < 100))
     throw ArgumentError(fmt::format("confidence is {} percent; expected 50 to 99.9", options.confidence));
-  if (!(classifier.threshold >= 0 && classifier.threshold <= 1))
-    throw ArgumentError(fmt::format("threshold is {}; expected 0 to 1", classifier.threshold));
   if (options.limit < 0 || options.calibrate_limit < 0)
     throw ArgumentError(fmt::format("limits of {} and {} images; expected 0 or more", options.limit,
                                     options.calibrate_limit));
@@ -245,13 +242,10 @@ TunedPlan tune(const std::string& name, const fs::path& folder, const fs::path& 
   Model model = read_model(name, classifier.load, {.run_batch = {}, .classifies = true});
   need_floating_point(model, "tune");
   const std::vector<fs::path> files = list_images(folder).paths;
-  const bool arrays = are_arrays(files);
-  if (arrays) refuse_preprocessing(classifier.preprocess, files);
-  const Preparation preparation = arrays ? of_arrays() : prepare_for(model, classifier.preprocess);
+  const Preparation preparation = prepare_files(model, classifier.preprocess, files);
+  const bool arrays = preparation.source == Preparation::Source::arrays;
   tell(notes_on(model, preparation, true, false, {}, 0));
-  if (!classifier.scores) need_metadata(model, kScoresKey);
-  ClassOutput scores(model.graph, model.name, classifier.scores.value_or(model.scores));
-  scores.threshold = classifier.threshold;
+  const ClassOutput scores = class_output(model.graph, model, classifier.scores, classifier.threshold);
   std::vector<std::string> preprocess_differences;
   const bool given = !classifier.load.plan.empty();
   QuantizationPlan plan =

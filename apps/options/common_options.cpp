@@ -8,6 +8,7 @@
 #include "layers/kernel_names.h"
 #include "layers/registry.h"
 #include "pipit/detail/load.h"
+#include "pipit/detail/option_values.h"
 #include "quant/kept_layers.h"
 
 namespace pipit::internal::apps {
@@ -22,20 +23,6 @@ constexpr std::pair<const char*, Precision> kPrecisionNames[] = {{"fp32", Precis
                                                                  {"w8", Precision::w8},
                                                                  {"w4", Precision::w4}};
 const std::map<std::string, Precision> kPrecisions(std::begin(kPrecisionNames), std::end(kPrecisionNames));
-
-// A value of --kernel, "[TYPE=]NAME" or "[TYPE=]no-NAME".
-struct KernelWish {
-  std::string name;  // "[TYPE=]NAME"
-  bool exclude = false;
-};
-
-KernelWish kernel_wish(std::string text) {
-  const std::size_t equals = text.find('=');
-  const std::size_t name = equals == std::string::npos ? 0 : equals + 1;
-  const bool exclude = text.compare(name, 3, "no-") == 0;
-  if (exclude) text.erase(name, 3);
-  return {std::move(text), exclude};
-}
 
 std::string kernel_problem(const std::string& text) {
   try {

@@ -94,12 +94,7 @@ Preparation ImageOptions::resolve(const Model& model) const {
 }
 
 Preparation ImageOptions::resolve(const Model& model, const std::vector<std::filesystem::path>& files) const {
-  if (!are_arrays(files)) return resolve(model);
-  if (has_preprocessing())
-    throw CLI::ValidationError(
-        "--preset, --resize, --mean and the like",
-        "apply to images only; the arrays of " + files[0].string() + " are taken as they are");
-  return {.preprocess = {}, .source = Preparation::Source::arrays, .from = {}, .preset = {}, .given = {}};
+  return detail::prepare_files(model, preprocess_options(), files);
 }
 
 std::optional<ScoreKind> ImageOptions::score_kind() const {
@@ -107,10 +102,7 @@ std::optional<ScoreKind> ImageOptions::score_kind() const {
 }
 
 ClassOutput ImageOptions::resolve_output(const Graph& graph, const Model& model) const {
-  if (scores.empty()) need_metadata(model, kScoresKey);
-  ClassOutput output(graph, model.name, scores.empty() ? model.scores : find_score_kind(scores).value());
-  output.threshold = threshold;
-  return output;
+  return detail::class_output(graph, model, score_kind(), threshold);
 }
 
 Labels ImageOptions::resolve_labels(const Model& model, const ClassOutput& output) const {

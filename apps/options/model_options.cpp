@@ -1,60 +1,10 @@
 // How a model is loaded: MODEL, --batch, --dim, --shape, --value.
-#include <charconv>
-
 #include "apps/options/options.h"
 #include "models/catalogue.h"
 #include "pipit/detail/load.h"
+#include "pipit/detail/option_values.h"
 
 namespace pipit::internal::apps {
-
-namespace {
-
-// NAME=VALUE; names may have a '=' in them. Without one the name is empty.
-std::pair<std::string, std::string_view> split(std::string_view text) {
-  const std::size_t equals = text.rfind('=');
-  if (equals == text.npos) return {};
-  return {std::string(text.substr(0, equals)), text.substr(equals + 1)};
-}
-
-std::optional<std::int64_t> extent_of(std::string_view text) {
-  std::int64_t value = 0;
-  const char* end = text.data() + text.size();
-  if (std::from_chars(text.data(), end, value).ptr != end || value < 1) return std::nullopt;
-  return value;
-}
-
-// 1x3x224x224
-std::optional<Shape> shape_of(std::string_view text) {
-  std::vector<std::int64_t> extents;
-  while (true) {
-    const std::size_t x = text.find('x');
-    const auto extent = extent_of(text.substr(0, x));
-    if (!extent || extents.size() == std::size_t{kMaxRank}) return std::nullopt;
-    extents.push_back(*extent);
-    if (x == text.npos) return Shape(extents);
-    text.remove_prefix(x + 1);
-  }
-}
-
-// true and false are numbers, too.
-std::optional<std::vector<double>> numbers_of(std::string_view text) {
-  std::vector<double> numbers;
-  while (true) {
-    const std::size_t comma = text.find(',');
-    const std::string_view entry = text.substr(0, comma);
-    double number = entry == "true" ? 1 : 0;
-    const char* end = entry.data() + entry.size();
-    if (entry != "true" && entry != "false") {
-      const auto [stop, error] = std::from_chars(entry.data(), end, number);
-      if (error != std::errc{} || stop != end || entry.empty()) return std::nullopt;
-    }
-    numbers.push_back(number);
-    if (comma == text.npos) return numbers;
-    text.remove_prefix(comma + 1);
-  }
-}
-
-}  // namespace
 
 std::string model_help() {
   return "An ONNX file, or the name of a model (pipit models describes them): " + named_model_list();
@@ -99,14 +49,14 @@ void ModelOptions::add_extents(CLI::App& command, std::vector<std::string>& dims
 void ModelOptions::add_to(LoadOptions& options) const {
   options.batch = batch;
   for (const std::string& text : dims) {
-    const auto [name, value] = split(text);
+    const auto [name, value] = named_value(text);
     const auto extent = extent_of(value);
     if (name.empty() || !extent)
       throw CLI::ValidationError("--dim", "'" + text + "' is not NAME=VALUE with a positive integer");
     options.dimensions.insert_or_assign(name, *extent);
   }
   for (const std::string& text : shapes) {
-    const auto [name, value] = split(text);
+    const auto [name, value] = named_value(text);
     const auto shape = shape_of(value);
     if (name.empty() || !shape) {
       throw CLI::ValidationError(
@@ -117,14 +67,14 @@ void ModelOptions::add_to(LoadOptions& options) const {
     options.shapes.insert_or_assign(name, *shape);
   }
   for (const std::string& text : values) {
-    const auto [name, list] = split(text);
+    const auto [name, list] = named_value(text);
     const auto numbers = numbers_of(list);
     if (name.empty() || !numbers)
       throw CLI::ValidationError("--value", "'" + text + "' is not NAME=NUMBER or NAME=a,b,c");
     options.values.insert_or_assign(name, *numbers);
   }
   for (const std::string& text : arrays) {
-    const auto [name, file] = split(text);
+    const auto [name, file] = named_value(text);
     if (name.empty() || file.empty())
       throw CLI::ValidationError("--input", "'" + text + "' is not NAME=FILE.npy");
     options.arrays.insert_or_assign(name, std::string(file));

@@ -74,7 +74,7 @@ struct ThreadPool::Impl {
   std::atomic<std::uint32_t> gate{kClosed};  // kClosed | number of workers inside
   std::atomic<std::uint32_t> epoch{0};       // moves when the gate opens; workers sleep on it
   std::atomic<bool> busy{false};
-  bool started = false;  // workers run; changed where nobody else uses the pool, and inside `busy`
+  bool started = false;  // workers run; changed by the constructor, after fork(), and by the holder of `busy`
   std::atomic<bool> stop{false};
   std::mutex error_mutex;
   std::exception_ptr error;

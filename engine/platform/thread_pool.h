@@ -11,8 +11,8 @@ namespace pipit::internal {
 /// least 1.
 int available_cpus();
 
-/// Threads where nobody asks for a number: PIPIT_NUM_THREADS where it is set, but at most available_cpus(), which it is
-/// otherwise. Throws Error for a value outside [1, 1024].
+/// The number of threads if none is given: PIPIT_NUM_THREADS, at most available_cpus(); available_cpus() if that is not
+/// set. Throws Error for a value outside [1, 1024].
 int default_threads();
 
 /// A fork() copies no threads: in the child a pool starts other workers when it first needs them. Only a loop that runs

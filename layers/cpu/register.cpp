@@ -53,7 +53,7 @@ std::int64_t cpu_panel_outputs() {
 }
 
 double cpu_bf16_products() {
-  // TDPBF16PS adds 8192 products in 16 cycles, two units for FMA 512 in that time; VDPBF16PS twice as many as FMA.
+  // In 16 cycles TDPBF16PS adds 8192 products, and two FMA units 512. VDPBF16PS adds twice as many as FMA.
   const TileKernels* tiles = bf16_tiles();
   return tiles == nullptr ? 0 : tiles->isa == Isa::amx ? 16 : 2;
 }

@@ -7,6 +7,7 @@
 
 #include "models/image/preprocess.h"
 #include "pipit/capi/handles.h"
+#include "pipit/detail/option_values.h"
 #include "quant/kept_layers.h"
 
 namespace {
@@ -61,11 +62,11 @@ std::vector<std::string> parts_of(const std::string& text, char between) {
   return parts;
 }
 
-// NAME=VALUE; names may have a '=' in them.
-std::pair<std::string, std::string> named(const std::string& text, const char* form) {
-  const std::size_t equals = text.rfind('=');
-  if (equals == text.npos || equals == 0) throw Refused{form};
-  return {text.substr(0, equals), text.substr(equals + 1)};
+// NAME=VALUE.
+std::pair<std::string, std::string_view> named(const std::string& text, const char* form) {
+  const auto value = internal::detail::named_value(text);
+  if (value.first.empty()) throw Refused{form};
+  return value;
 }
 
 constexpr const char* kFiniteNumbers = "three finite numbers, a,b,c";
@@ -142,22 +143,18 @@ void set_interpolation(pipit_options& o, const std::string& v) {
 void add_dimension(pipit_options& o, const std::string& v) {
   constexpr const char* kForm = "NAME=VALUE with a positive integer";
   const auto [name, text] = named(v, kForm);
-  const std::optional<std::int64_t> extent = parsed<std::int64_t>(text);
-  if (!extent || *extent < 1) throw Refused{kForm};
+  const std::optional<std::int64_t> extent = internal::detail::extent_of(text);
+  if (!extent) throw Refused{kForm};
   o.load.dimensions.insert_or_assign(name, *extent);
 }
 
 void add_shape(pipit_options& o, const std::string& v) {
   constexpr const char* kForm = "NAME=1x3x224x224: 1 to 6 positive integers with x between them";
   const auto [name, text] = named(v, kForm);
-  std::vector<std::int64_t> extents;
-  for (const std::string& part : parts_of(text, 'x')) {
-    const std::optional<std::int64_t> extent = parsed<std::int64_t>(part);
-    if (!extent || *extent < 1 || extents.size() == std::size_t{kMaxRank}) throw Refused{kForm};
-    extents.push_back(*extent);
-  }
   try {
-    o.load.shapes.insert_or_assign(name, Shape(extents));
+    const std::optional<Shape> shape = internal::detail::shape_of(text);
+    if (!shape) throw Refused{kForm};
+    o.load.shapes.insert_or_assign(name, *shape);
   } catch (const Error& e) {
     throw Refused{std::string(kForm) + " (" + e.what() + ")"};
   }
@@ -166,14 +163,16 @@ void add_shape(pipit_options& o, const std::string& v) {
 void add_value(pipit_options& o, const std::string& v) {
   constexpr const char* kForm = "NAME=NUMBER or NAME=a,b,c";
   const auto [name, text] = named(v, kForm);
-  std::vector<double> values;
-  for (const std::string& part : parts_of(text, ',')) {
-    const bool is_word = part == "true" || part == "false";
-    const std::optional<double> value = is_word ? part == "true" : parsed<double>(part);
-    if (!value) throw Refused{kForm};
-    values.push_back(*value);
-  }
-  o.load.values.insert_or_assign(name, values);
+  const std::optional<std::vector<double>> values = internal::detail::numbers_of(text);
+  if (!values) throw Refused{kForm};
+  o.load.values.insert_or_assign(name, *values);
+}
+
+void add_array(pipit_options& o, const std::string& v) {
+  constexpr const char* kForm = "NAME=FILE.npy";
+  const auto [name, file] = named(v, kForm);
+  if (file.empty()) throw Refused{kForm};
+  o.load.arrays.insert_or_assign(name, std::string(file));
 }
 
 void set_devices(pipit_options& o, const std::string& v) {
@@ -186,19 +185,15 @@ void add_keep(pipit_options& o, const std::string& v) {
   try {
     internal::parse_keep(v);
   } catch (const Error& e) {
-    throw Refused{std::string("NAME=fp32, NAME=fp16 or NAME=int8 (") + e.what() + ")"};
+    throw Refused{std::string("NAME=PRECISION (") + e.what() + ")"};
   }
   o.load.keep.push_back(v);
 }
 
 void add_kernel(pipit_options& o, const std::string& v) {
-  std::string name = v;
-  const std::size_t equals = v.find('=');
-  const std::size_t begin = equals == v.npos ? 0 : equals + 1;
-  const bool exclude = v.compare(begin, 3, "no-") == 0;
-  if (exclude) name.erase(begin, 3);
-  if (name.size() == begin) throw Refused{"[TYPE=]KERNEL or [TYPE=]no-KERNEL"};
-  (exclude ? o.load.exclude_kernels : o.load.prefer_kernels).push_back(name);
+  const internal::detail::KernelWish wish = internal::detail::kernel_wish(v);
+  if (wish.name.empty() || wish.name.ends_with('=')) throw Refused{"[TYPE=]KERNEL or [TYPE=]no-KERNEL"};
+  (wish.exclude ? o.load.exclude_kernels : o.load.prefer_kernels).push_back(wish.name);
 }
 
 void set_dynamic_scales(pipit_options& o, const std::string& v) {
@@ -248,6 +243,8 @@ const Option kOptions[] = {
     {"dim", "NAME=VALUE", add_dimension},
     {"shape", "NAME=1x3x224x224", add_shape},
     {"value", "NAME=VALUE", add_value},
+    {"input", "NAME=FILE.npy", add_array},
+    {"output", "NAME", [](O& o, const V& v) { o.load.output = v; }},
     {"device", "cpu|cuda", set_device},
     {"devices", "N,...", set_devices},
     {"allow-fallback", "true|false", [](O& o, const V& v) { o.load.allow_fallback = flag(v); }},

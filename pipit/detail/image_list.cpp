@@ -1,7 +1,5 @@
 #include "pipit/detail/image_list.h"
 
-#include <fmt/format.h>
-
 #include <set>
 #include <string>
 
@@ -36,21 +34,6 @@ ImageList list_given(std::span<const fs::path> given, bool strict) {
   if (strict || images.files.paths.empty()) images.files.left_out.end_at_folders();
   if (images.files.paths.empty()) fail("no images are given");
   return images;
-}
-
-void refuse_preprocessing(const PreprocessOptions& options, std::span<const fs::path> arrays) {
-  if (options == PreprocessOptions{}) return;
-  throw ArgumentError(
-      fmt::format("preprocessing (a preset, --resize, --mean and the like) applies to images only; the "
-                  "arrays of {} are taken as "
-                  "they are",
-                  arrays[0].string()));
-}
-
-Preparation of_arrays() {
-  Preparation preparation;
-  preparation.source = Preparation::Source::arrays;
-  return preparation;
 }
 
 std::vector<tools::ExcludedImage> excluded_images(const LeftOut& left_out,

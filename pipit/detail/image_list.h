@@ -8,7 +8,6 @@
 
 #include "models/image/folder.h"
 #include "pipit/accuracy.h"
-#include "pipit/detail/preparation.h"
 
 namespace pipit::internal::detail {
 
@@ -20,11 +19,6 @@ struct ImageList {
 /// The files that are given, and those below folders that are. Throws Error where there are none; with `strict` for a
 /// folder that cannot be read.
 ImageList list_given(std::span<const std::filesystem::path> given, bool strict);
-
-/// Of arrays nothing is prepared: throws ArgumentError for options that would.
-void refuse_preprocessing(const PreprocessOptions& options, std::span<const std::filesystem::path> arrays);
-/// What is done to arrays.
-Preparation of_arrays();
 
 /// Both, as results have them.
 std::vector<tools::ExcludedImage> excluded_images(const LeftOut& left_out,

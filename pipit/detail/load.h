@@ -25,7 +25,7 @@ struct ReadOptions {
   bool classifies = false;
 };
 
-/// load_model(), and holds the batch that the model has against the one that was asked for.
+/// load_model(); then compares the model's batch with LoadOptions::batch, and throws if they differ.
 Model read_model(const std::string& model, const LoadOptions& options, const ReadOptions& read = {});
 /// parse_model(), likewise.
 Model read_model(std::span<const std::byte> onnx, const std::string& name, const LoadOptions& options,

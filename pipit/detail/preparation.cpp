@@ -5,6 +5,10 @@
 
 #include <algorithm>
 
+#include "engine/base/error.h"
+#include "models/image/folder.h"
+#include "models/score_kind.h"
+
 namespace pipit::internal::detail {
 
 std::string_view source_name(Preparation::Source source) {
@@ -120,6 +124,30 @@ Preparation prepare_for(const Model& model, const PreprocessOptions& options) {
                   : !options.preset.empty() || complete ? Source::given
                                                         : Source::guessed;
   return result;
+}
+
+Preparation prepare_files(const Model& model, const PreprocessOptions& options,
+                          const std::vector<std::filesystem::path>& files) {
+  if (!are_arrays(files)) return prepare_for(model, options);
+  if (options != PreprocessOptions{}) {
+    throw ArgumentError(fmt::format(
+        "preprocessing (a preset, --resize, --mean and the like) applies to images only; the arrays of "
+        "{} are taken as they are",
+        files[0].string()));
+  }
+  Preparation preparation;
+  preparation.source = Preparation::Source::arrays;
+  return preparation;
+}
+
+ClassOutput class_output(const Graph& graph, const Model& model, std::optional<ScoreKind> scores,
+                         double threshold) {
+  if (!(threshold >= 0 && threshold <= 1))
+    throw ArgumentError(fmt::format("threshold is {}; expected 0 to 1", threshold));
+  if (!scores) need_metadata(model, kScoresKey);
+  ClassOutput output(graph, model.name, scores.value_or(model.scores));
+  output.threshold = threshold;
+  return output;
 }
 
 std::string scores_note(const ClassOutput& output) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,16 @@ struct Preparation {
 /// What the model stores, or the preset of `options` (torchvision without one) fitted to the model's input, with the
 /// other options on top. Throws Error, naming the model, when its input is no image or the result is not of its size.
 Preparation prepare_for(const Model& model, const PreprocessOptions& options);
+
+/// The same for these files, of which all are images or all are arrays. Nothing is done to arrays: throws ArgumentError
+/// for options that would.
+Preparation prepare_files(const Model& model, const PreprocessOptions& options,
+                          const std::vector<std::filesystem::path>& files);
+
+/// The output of `graph`, which is the model's or was made of it. `scores`: its kind, unset: what the model says.
+/// Throws Error where the output is of another form, ArgumentError for a threshold outside of [0, 1].
+ClassOutput class_output(const Graph& graph, const Model& model, std::optional<ScoreKind> scores,
+                         double threshold);
 
 /// "stored", "given", "guessed" or "arrays".
 std::string_view source_name(Preparation::Source source);

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t kMaxTruthBytes = std::uint64_t{256} << 20;
 
 // Text from a file that may hold anything: escaped, at most 80 bytes.
 std::string short_text(const std::string& text) {
@@ -68,7 +68,7 @@ class TruthFile {
       : name_(name), labels_(labels), output_(output) {}
 
   std::vector<TruthImage> read(const fs::path& folder) {
-    const std::string content = read_file(name_, kMaxBytes);
+    const std::string content = read_file(name_, kMaxTruthBytes);
     std::string_view rest = content;
     if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
     std::vector<TruthImage> images;

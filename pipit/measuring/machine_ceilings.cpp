@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 // The form of the file and the method of measuring: files of another one are not used.
 constexpr std::string_view kForm = "pipit ceilings 1";
-constexpr std::uintmax_t kMaxBytes = std::uintmax_t{4} << 20;
+constexpr std::uintmax_t kMaxCeilingsBytes = std::uintmax_t{4} << 20;
 constexpr int kMaxLevels = 6;
 
 // Days since a time as Ceilings has it.
@@ -80,7 +80,7 @@ KeptCeilings kept_ceilings(const fs::path& file, DeviceKind device, int gpu, int
   if (missing(file)) return {{}, fmt::format("no ceilings of {} are kept", machine)};
   std::string content;
   try {
-    content = read_file(file, kMaxBytes);
+    content = read_file(file, kMaxCeilingsBytes);
   } catch (const Error& e) {
     return {{}, e.what()};
   }
@@ -112,7 +112,7 @@ std::string keep_ceilings(const fs::path& file, const Ceilings& ceilings) {
   const FileLock lock(file);
   JsonDocument machines = JsonDocument::object();
   try {
-    if (!missing(file)) machines = machines_of(read_file(file, kMaxBytes));
+    if (!missing(file)) machines = machines_of(read_file(file, kMaxCeilingsBytes));
   } catch (const std::exception&) {
     machines = JsonDocument::object();
   }

@@ -56,7 +56,7 @@ struct Search {
   std::vector<Ladder> ladders;
   double int8_ms = 0;
   double fp32_ms = 0;
-  /// The whole model in bf16, if that was asked for or is the last step anyway.
+  /// The whole model in bf16: with `with_bf16`, or if it is the last step.
   std::optional<MixedStep> bf16;
 
   std::set<std::string> kept(const MixedStep& step) const;

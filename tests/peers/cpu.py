@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times pipit against ONNX Runtime, OpenVINO and ncnn on the CPU, interleaved in one run.
 
-Rows are pipit in fp32 and bf16, and each peer in fp32 and in its default, what its users get who set nothing: OpenVINO
+Rows are pipit in fp32 and bf16, and each peer in fp32 and with its default settings: OpenVINO
 computes in bf16 where the CPU multiplies it, ncnn stores halves. A row names what the engine says that it computes in;
 where that is f32 by default, the peer has one row.
 

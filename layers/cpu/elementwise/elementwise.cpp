@@ -137,7 +137,7 @@ class BinaryKernel final : public Kernel {
       alignas(64) float stages[3][kStaged];
       a.prepare(begin, end, stages[0]);
       b.prepare(begin, end, stages[1]);
-      // The result is dense in loop order. Rows may be short: a call takes as many as it can.
+      // The result is dense in loop order. Rows may be short, so one call takes several.
       loop_.for_each_rows(begin, end, [&](const auto& at, std::int64_t count, std::int64_t rows) {
         const std::int64_t most = together ? rows : 1;
         for (std::int64_t r = 0; r < rows; r += most) {
