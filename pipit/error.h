@@ -32,7 +32,7 @@ class PIPIT_API UnsupportedError : public Error {
 };
 
 /// Invalid options, independent of the contents of files: options that contradict each other, values out of range.
-/// Nothing was written.
+/// Nothing was written. Values of LoadOptions that are out of range are an Error that names the model.
 class PIPIT_API ArgumentError : public Error {
  public:
   /// As Error().
