@@ -196,7 +196,7 @@ Difference diff(const std::string& name, std::span<const fs::path> given, const 
   add_image_notes(result.notes, list.files.left_out, prepared.unreadable(), std::ssize(images));
   result.excluded = excluded_images(list.files.left_out, prepared.unreadable());
 
-  Json json = json_header("diff", model, *fp32);
+  Json json = json_header("diff", model.name, *fp32);
   json["precision"] = "int8";
   json["plan"] = plan.string();
   json["preprocess_differences"] = differences;

@@ -277,7 +277,7 @@ void add_devices(Json& json, const Evaluation& result, double seconds) {
 std::string json_of(const Candidate& own, const Score& score, const Evaluation& result,
                     const fs::path& folder, const EvaluateOptions& options) {
   const Runner& runner = own.runners[0];
-  Json json = json_header("evaluate", own.model, *runner.plan);
+  Json json = json_header("evaluate", own.model.name, *runner.plan);
   json["image_decoders"] = decoders_json();
   json["preprocessing"] = preparation_json(own.preparation);
   add_scores_to(json, own.output);

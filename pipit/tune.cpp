@@ -304,7 +304,7 @@ TunedPlan tune(const std::string& name, const fs::path& folder, const fs::path& 
   write_quantization_plan(output, plan, histograms);
 
   const std::shared_ptr<const ExecutionPlan> fp32 = mixed.in_fp32();
-  Json json = json_header("tune", model, *fp32);
+  Json json = json_header("tune", model.name, *fp32);
   json["precision"] = "int8";
   json["machine"] = machine_description(*fp32);
   json["output"] = output.string();

@@ -121,7 +121,7 @@ int classify(const ClassifyOptions& options) {
   const ClassOutput output = options.image.resolve_output(runner.plan->graph(), model);
   const Labels labels = options.image.resolve_labels(model, output);
 
-  nlohmann::ordered_json json = json_header("classify", model, *runner.plan);
+  nlohmann::ordered_json json = json_header("classify", model.name, *runner.plan);
   json["image_decoders"] = decoders_json();
   json["preprocessing"] = preparation_json(preparation);
   add_scores_to(json, output);

@@ -240,7 +240,7 @@ void print_text(const Model& model, const Runner& runner, const InspectOptions& 
 nlohmann::ordered_json to_json(const Model& model, const Runner& runner, bool why) {
   const ExecutionPlan& plan = *runner.plan;
   const Graph& graph = plan.graph();
-  nlohmann::ordered_json json = json_header("inspect", model, plan);
+  nlohmann::ordered_json json = json_header("inspect", model.name, plan);
   const auto describe = [&](const std::vector<ValueId>& ids) {
     auto list = nlohmann::ordered_json::array();
     for (const ValueId id : ids) {

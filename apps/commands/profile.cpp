@@ -132,7 +132,7 @@ Measured measure(const ProfileOptions& options, const Setting& setting, const Pr
     measured.ceilings =
         machine_ceilings(made.device, made.gpu, made.threads, note_printer(options.common.quiet));
   side.rows = layer_rows(plan, side.profile, measured.ceilings);
-  measured.header = json_header("profile", model, plan);
+  measured.header = json_header("profile", model.name, plan);
   return measured;
 }
 

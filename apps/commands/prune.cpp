@@ -252,7 +252,7 @@ int prune(PruneOptions options) {
   if (options.mode == "block") options.source.block = options.block;
   options.source.refits = !options.no_refit;
   if (options.common.json) {
-    nlohmann::ordered_json head = json_header("prune", model, *plan_shown);
+    nlohmann::ordered_json head = json_header("prune", model.name, *plan_shown);
     add_scores_to(head, images.output);
     head.update(excluded_json(left_out, unreadable));
     print_json(prune_json(std::move(head), options.source, options.goal, outcome));

@@ -52,12 +52,12 @@ void add_scores_to(nlohmann::ordered_json& json, const ClassOutput& output) {
   if (are_independent(output.kind)) json["threshold"] = output.threshold;
 }
 
-nlohmann::ordered_json json_header(const std::string& command, const Model& model,
+nlohmann::ordered_json json_header(const std::string& command, const std::string& model,
                                    const ExecutionPlan& plan) {
   nlohmann::ordered_json json;
   json["pipit"] = version();
   json["command"] = command;
-  json["model"] = model.name;
+  json["model"] = model;
   json["device"] = device_name(plan.options().device);
   json["precision"] = precision_name(computed_precision(plan));
   json["threads"] = plan.options().threads;

@@ -6,7 +6,6 @@
 
 #include "engine/plan/execution_plan.h"
 #include "models/classification.h"
-#include "models/model.h"
 
 namespace pipit::internal::detail {
 
@@ -15,7 +14,8 @@ nlohmann::ordered_json decoders_json();
 /// "scores", the name of their kind, and of independent ones "threshold".
 void add_scores_to(nlohmann::ordered_json& json, const ClassOutput& output);
 /// Common head of every JSON result: model, device, precision, threads, and pipit's version.
-nlohmann::ordered_json json_header(const std::string& command, const Model& model, const ExecutionPlan& plan);
+nlohmann::ordered_json json_header(const std::string& command, const std::string& model,
+                                   const ExecutionPlan& plan);
 /// The document as --json prints it, with a newline at its end. Always JSON: bytes that are not UTF-8 are replaced.
 std::string json_text(const nlohmann::ordered_json& json);
 

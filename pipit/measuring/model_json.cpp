@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/base/version.h"
 #include "pipit/detail/load.h"
 #include "pipit/detail/step_info.h"
 #include "pipit/measuring/json.h"
@@ -14,16 +13,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json header(const char* command, const CompiledModel& model) {
-  const ExecutionPlan& plan = *model.state().plans[0];
-  return {{"pipit", version()},
-          {"command", command},
-          {"model", model.name()},
-          {"device", device_name(plan.options().device)},
-          {"precision", precision_name(computed_precision(plan))},
-          {"threads", plan.options().threads}};
-}
-
 Json described(std::span<const TensorInfo> infos) {
   Json list = Json::array();
   for (const TensorInfo& info : infos)
@@ -34,7 +23,7 @@ Json described(std::span<const TensorInfo> infos) {
 }  // namespace
 
 std::string profile_json(const CompiledModel& model, const tools::ModelProfile& profile) {
-  Json json = header("profile", model);
+  Json json = json_header("profile", model.name(), *model.state().plans[0]);
   json["arena_bytes"] = model.arena_bytes();
   json["runs"] = profile.runs;
   json["layers_ms"] = profile.layers_ms;
@@ -62,7 +51,7 @@ std::string profile_json(const CompiledModel& model, const tools::ModelProfile& 
 
 std::string inspect_json(const CompiledModel& model) {
   const ExecutionPlan& plan = *model.state().plans[0];
-  Json json = header("inspect", model);
+  Json json = json_header("inspect", model.name(), *model.state().plans[0]);
   json["inputs"] = described(model.inputs());
   json["outputs"] = described(model.outputs());
   json["notes"] = model.notes();
