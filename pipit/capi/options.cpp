@@ -64,7 +64,7 @@ std::vector<std::string> parts_of(const std::string& text, char between) {
 
 // NAME=VALUE.
 std::pair<std::string, std::string_view> named(const std::string& text, const char* form) {
-  const auto value = internal::detail::named_value(text);
+  auto value = internal::detail::named_value(text);
   if (value.first.empty()) throw Refused{form};
   return value;
 }
