@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fits the constants of the GPU kernels to recorded layers and writes layers/cuda/cost/h100.cpp. Needs NumPy.
+"""Fits the constants of the GPU kernels to recorded layers and writes layers/cuda/cost/hopper.cpp. Needs NumPy.
 
     fit_costs.py PRINT_ESTIMATES [RECORDED.json.xz] [--out FILE.cpp]
 
@@ -246,7 +246,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("print_estimates")
     parser.add_argument("recorded", nargs="?", type=pathlib.Path, default=recorded.FILE)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("layers/cuda/cost/h100.cpp"))
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("layers/cuda/cost/hopper.cpp"))
     a = parser.parse_args()
     document = recorded.load(a.recorded)
     layers = [(key, times) for key, times in recorded.as_in_networks(document) if is_fitted(key)]
@@ -300,7 +300,7 @@ namespace pipit::internal::cuda {{
 namespace {{
 
 // clang-format off
-constexpr KernelConstants kH100[] = {{
+constexpr KernelConstants kHopper[] = {{
 {chr(10).join(lines)}
 }};
 // clang-format on
@@ -308,7 +308,7 @@ constexpr KernelConstants kH100[] = {{
 }}  // namespace
 
 std::span<const KernelConstants> card_constants() {{
-  return kH100;
+  return kHopper;
 }}
 
 }}  // namespace pipit::internal::cuda

@@ -1,4 +1,4 @@
-"""Layers whose kernels were timed on a GPU (h100-layers.json.xz), and what their candidates estimate today.
+"""Layers whose kernels were timed on a GPU (hopper-layers.json.xz), and what their candidates estimate today.
 
 The file: "layers": [key, {"KERNEL VARIANT": microseconds}], where a key is engine/plan/tuner.h's node_key(), and
 "KERNEL VARIANT in its network" is its time in networks; "; then average" after a key: the global average that follows is
@@ -18,7 +18,7 @@ import statistics
 import subprocess
 
 IN_NETWORK = " in its network"
-FILE = pathlib.Path(__file__).with_name("h100-layers.json.xz")
+FILE = pathlib.Path(__file__).with_name("hopper-layers.json.xz")
 
 
 def load(path: pathlib.Path = FILE) -> dict:

@@ -8,7 +8,7 @@ namespace pipit::internal::cuda {
 namespace {
 
 // clang-format off
-constexpr KernelConstants kH100[] = {
+constexpr KernelConstants kHopper[] = {
     {"cublaslt",
      {3, 0, 0, 0, 0, 0, 0.35, 0, 0, 0, 0, 0, 0}},
     {"cudnn f16",
@@ -313,7 +313,7 @@ constexpr KernelConstants kH100[] = {
 }  // namespace
 
 std::span<const KernelConstants> card_constants() {
-  return kH100;
+  return kHopper;
 }
 
 }  // namespace pipit::internal::cuda
