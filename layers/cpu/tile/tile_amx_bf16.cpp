@@ -34,10 +34,28 @@ struct BF16 : BF16Sums {
   }
   template <int Vectors>
   PIPIT_TILE_INLINE void finish(const SumVector* sums, const TileCall& call, int pixels, int strip) {
+    if constexpr (Vectors == 2) {
+      if (stores_lines(call)) {
+        finish_lines(sums, call, pixels, strip);
+        return;
+      }
+    }
     if (call.columns == Vectors * 16) {
       finish_pixels<Vectors, true>(sums, call, pixels, strip);
     } else {
       finish_pixels<Vectors, false>(sums, call, pixels, strip);
+    }
+  }
+  PIPIT_TILE_INLINE void finish_lines(const SumVector* sums, const TileCall& call, int pixels, int strip) {
+    const __m512 bias[2] = {reinterpret_cast<__m512>(start(call, 0)),
+                            reinterpret_cast<__m512>(start(call, 1))};
+    const std::byte* residual = call.residual[strip];
+    std::byte* c = call.c[strip];
+#pragma GCC unroll 1
+    for (int i = 0; i < pixels; ++i, sums += 2, c += call.c_stride) {
+      finish_line(_mm512_add_ps(reinterpret_cast<__m512>(sums[0]), bias[0]),
+                  _mm512_add_ps(reinterpret_cast<__m512>(sums[1]), bias[1]), call, residual, c);
+      if (residual != nullptr) residual += call.residual_stride;
     }
   }
   template <int Vectors, bool Whole>

@@ -35,6 +35,20 @@ struct BF16 : BF16Sums {
   PIPIT_TILE_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   }
+  PIPIT_TILE_INLINE bool packs_bytes(const TileCall& call) { return stores_lines(call); }
+  template <int Strips, int Pixels, int Vectors>
+  PIPIT_TILE_INLINE void finish_bytes(const Vector* sums, const TileCall& call) {
+    if constexpr (Vectors == 2) {
+#pragma GCC unroll 14
+      for (int i = 0; i < Strips * Pixels; ++i) {
+        const int strip = i / Pixels, pixel = i % Pixels;
+        const std::byte* residual =
+            call.residual[strip] != nullptr ? call.residual[strip] + pixel * call.residual_stride : nullptr;
+        finish_line(reinterpret_cast<__m512>(sums[2 * i]), reinterpret_cast<__m512>(sums[2 * i + 1]), call,
+                    residual, call.c[strip] + pixel * call.c_stride);
+      }
+    }
+  }
 };
 
 constexpr TileKernels kTiles = PIPIT_TILE_KERNELS(BF16, Isa::avx512vnni);
