@@ -37,6 +37,7 @@ PIPIT_TILE_INLINE void finish_strip(const Int8::Vector* sums, TileCall call, int
   const auto finish_next = [&](auto count) {
     constexpr int kCount = count() * Vectors;
     Int8::Vector whole[kCount];
+#pragma GCC unroll 4
     for (int i = 0; i < kCount; ++i) {
       whole[i] = reinterpret_cast<Int8::Vector>(
           _mm512_add_epi32(reinterpret_cast<__m512i>(sums[i]), reinterpret_cast<__m512i>(bias[i % Vectors])));
@@ -73,6 +74,50 @@ PIPIT_TILE_INLINE void finish_any(const Int8::Vector* sums, const TileCall& call
   }
 }
 
+// Products of the residual are then exact in one operation: with its zero point's product, which is exact itself.
+bool steps_in_one(const TileCall& call) {
+  return call.residual_zero_point == 128 || call.residual_zero_point == 0;
+}
+
+// Whole rows of 32 bytes that saturation to signed bytes bounds above (Int8::saturates()), two pixels at a time; a
+// residual has steps_in_one().
+template <bool HasResidual>
+PIPIT_TILE_INLINE void finish_saturated(const Int8::Vector* sums, const TileCall& call, int pixels) {
+  const __m512i bias[2] = {reinterpret_cast<__m512i>(Int8::start(call, 0)),
+                           reinterpret_cast<__m512i>(Int8::start(call, 1))};
+  const Int8::Shared shared = Int8::shared_of(call);
+  const __m512 scale = _mm512_set1_ps(call.residual_scale);
+  const __m512 zero_point =
+      _mm512_set1_ps(-static_cast<float>(call.residual_zero_point) * call.residual_scale);
+  const std::byte* residual = call.residual[0];
+  std::byte* c = call.c[0];
+#pragma GCC unroll 1
+  for (int i = 0; i < pixels; i += 2) {
+    const bool two = i + 1 < pixels;  // or the second is computed from anything
+    __m512i steps[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const __m512i sum = _mm512_add_epi32(reinterpret_cast<__m512i>(sums[j]), bias[j % 2]);
+      __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), shared.multiplier[j % 2]);
+      if constexpr (HasResidual) {
+        const std::byte* at = residual + (j >= 2 && two ? call.residual_stride : 0) + 16 * (j % 2);
+        const __m512i r = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+        x = _mm512_add_ps(x, _mm512_fmadd_ps(_mm512_cvtepi32_ps(r), scale, zero_point));
+      }
+      steps[j] = round_all(x);
+    }
+    const __m512i packed =
+        _mm512_packs_epi16(_mm512_packs_epi32(steps[0], steps[1]), _mm512_packs_epi32(steps[2], steps[3]));
+    const __m512i bytes = in_order(_mm512_xor_si512(_mm512_max_epi8(packed, shared.low), shared.turned));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(c), _mm512_castsi512_si256(bytes));
+    if (two)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(c + call.c_stride), _mm512_extracti64x4_epi64(bytes, 1));
+    sums += 4;
+    c += 2 * call.c_stride;
+    if constexpr (HasResidual) residual += 2 * call.residual_stride;
+  }
+}
+
 struct Bytes {
   static constexpr int kStep = 4;
   template <int Sums>
@@ -88,6 +133,11 @@ struct Bytes {
     one.c[0] = call.c[strip];
     one.residual[0] = call.residual[strip];
     one.pixel_scale[0] = call.pixel_scale[strip];
+    if constexpr (Vectors == 2) {
+      if (Int8::saturates(one) && one.residual[0] == nullptr)
+        return finish_saturated<false>(sums, one, pixels);
+      if (Int8::saturates(one) && steps_in_one(one)) return finish_saturated<true>(sums, one, pixels);
+    }
     finish_any<Vectors>(sums, one, pixels);
   }
 };

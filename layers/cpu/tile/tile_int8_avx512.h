@@ -117,11 +117,14 @@ struct Int8 {
     }
   }
 
-  // Whether results with a residual can be finished in integers: whole rows are stored, and saturation to signed bytes
-  // gives the upper bound and, with the upper bit flipped, the zero point of u8.
+  // Whether results can be finished in integers: whole rows are stored, and saturation to signed bytes gives the upper
+  // bound and, with the upper bit flipped, the zero point of u8.
+  PIPIT_TILE_INLINE bool saturates(const TileCall& call) {
+    return packs_bytes(call) && call.small && call.columns == 32 && call.high >= 127 &&
+           call.zero_point == (call.output_type == TileType::s8 ? 0 : 128);
+  }
   PIPIT_TILE_INLINE bool finishes_inside(const TileCall& call) {
-    return call.residual[0] != nullptr && packs_bytes(call) && call.small && call.columns == 32 &&
-           call.high >= 127 && call.zero_point == (call.output_type == TileType::s8 ? 0 : 128);
+    return call.residual[0] != nullptr && saturates(call);
   }
   struct Shared {
     __m512 multiplier[2];
