@@ -1,4 +1,5 @@
 // Storage of 16 bits: every CPU kernel also runs on operands that are stored as f16 or bf16.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <vector>
@@ -34,10 +35,26 @@ TensorDesc as_f32(TensorDesc desc) {
   return desc;
 }
 
-// The same node with f32 where 16 bits are stored, and the same followers. Nothing else is fused into it.
+class Twin;
+
+// The links of a chain with such nodes.
+class TwinChain {
+ public:
+  explicit TwinChain(std::span<const ChainLink> links);
+  ~TwinChain();
+  TwinChain(const TwinChain&) = delete;
+  TwinChain& operator=(const TwinChain&) = delete;
+  std::span<const ChainLink> links() const { return links_; }
+
+ private:
+  std::vector<std::unique_ptr<const Twin>> nodes_;
+  std::vector<ChainLink> links_;
+};
+
+// The same node with f32 where 16 bits are stored, and the same followers or chain. Nothing else is fused into it.
 class Twin {
  public:
-  explicit Twin(const NodeSpec& spec) {
+  explicit Twin(const NodeSpec& spec) : chain_(spec.fusion.chain) {
     for (const NodeSpec* follower : spec.fusion.followers) {
       followers_.push_back(std::make_unique<Twin>(*follower));
       follower_specs_.push_back(&followers_.back()->spec());
@@ -54,6 +71,7 @@ class Twin {
     spec_->precision = Precision::fp32;
     spec_->fusion = {};
     spec_->fusion.followers = follower_specs_;
+    spec_->fusion.chain = chain_.links();
   }
   const NodeSpec& spec() const { return *spec_; }
 
@@ -63,8 +81,18 @@ class Twin {
   std::vector<TensorDesc> outputs_;
   std::vector<std::unique_ptr<Twin>> followers_;
   std::vector<const NodeSpec*> follower_specs_;
+  TwinChain chain_;
   std::unique_ptr<NodeSpec> spec_;
 };
+
+TwinChain::TwinChain(std::span<const ChainLink> links) {
+  for (const ChainLink& link : links) {
+    nodes_.push_back(std::make_unique<const Twin>(*link.node));
+    links_.push_back({&nodes_.back()->spec(), link.sources});
+  }
+}
+
+TwinChain::~TwinChain() = default;
 
 constexpr std::size_t kMaxOperands = 32;
 
@@ -75,16 +103,44 @@ Refusal refuse(const Candidate& candidate, const NodeSpec& spec) {
   return candidate.refuse(Twin(spec).spec());
 }
 
+// What run() reads: the node's inputs, and what its chain reads besides.
+std::vector<const TensorDesc*> operands_of(const NodeSpec& first, std::span<const ChainLink> links) {
+  std::vector<const TensorDesc*> operands(first.inputs.begin(), first.inputs.end());
+  const std::size_t own = operands.size();
+  for (const ChainLink& link : links) {
+    for (std::size_t i = 0; i < link.sources.size(); ++i) {
+      if (link.sources[i].kind != LinkSource::Kind::outside) continue;
+      const std::size_t at = own + static_cast<std::size_t>(link.sources[i].index);
+      operands.resize(std::max(operands.size(), at + 1), nullptr);
+      operands[at] = link.node->inputs[i];
+    }
+  }
+  return operands;
+}
+
+bool takes_chain(const Candidate& candidate, const NodeSpec& first, std::span<const ChainLink> links) {
+  return stores_16_bits(first.precision) && operands_of(first, links).size() <= kMaxOperands &&
+         candidate.fusions.chain(Twin(first).spec(), TwinChain(links).links());
+}
+
+std::int64_t macs_of(const NodeSpec& spec) {
+  return spec.layer.work(spec.inputs, spec.outputs).macs;
+}
+
 class HalfStorage final : public Kernel {
  public:
   HalfStorage(const Candidate& candidate, const NodeSpec& spec) {
     inner_ = candidate.create(Twin(spec).spec());
     scratch_bytes_ = aligned(inner_->scratch_bytes());
     work_ = inner_->work();
-    if (const std::int64_t macs = spec.layer.work(spec.inputs, spec.outputs).macs; work_.empty() && macs > 0)
+    const std::span<const ChainLink> chain = spec.fusion.chain;
+    std::int64_t macs = macs_of(spec);
+    for (const ChainLink& link : chain) macs += macs_of(*link.node);
+    if (work_.empty() && macs > 0)
       work_ = {{std::llround(static_cast<double>(macs) * inner_->kept_share()), Products::fp32}};
-    for (const TensorDesc* input : spec.inputs) inputs_.push_back(book(input));
-    for (const TensorDesc& output : spec.outputs) outputs_.push_back(book(&output));
+    for (const TensorDesc* input : operands_of(spec, chain)) inputs_.push_back(book(input));
+    for (const TensorDesc& output : chain.empty() ? spec.outputs : chain.back().node->outputs)
+      outputs_.push_back(book(&output));
   }
 
   std::size_t scratch_bytes() const override { return scratch_bytes_; }
@@ -181,6 +237,12 @@ void add_half_storage(Registry& registry) {
         stored.fusions.epilogue = [candidate](const NodeSpec& spec, const NodeSpec& next) {
           return candidate.fusions.epilogue(Twin(spec).spec(), Twin(next).spec());
         };
+      }
+      if (candidate.fusions.chain) {
+        stored.fusions.chain = [candidate](const NodeSpec& first, std::span<const ChainLink> links) {
+          return takes_chain(candidate, first, links);
+        };
+        stored.fusions.chain_reads_outside = candidate.fusions.chain_reads_outside;
       }
       registry.add(type, DeviceKind::cpu, std::move(stored));
     }

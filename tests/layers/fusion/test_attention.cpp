@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cfloat>
+#include <cmath>
 #include <limits>
 
 #include "layers/ops/binary.h"
@@ -10,6 +11,7 @@
 #include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/softmax.h"
+#include "layers/passes/passes.h"
 #include "layers/registry.h"
 #include "tests/support/run_graph.h"
 
@@ -128,6 +130,44 @@ TEST(FuseAttention, RandomCasesAreOneStepAndMatchTheReference) {
     for (const int threads : {2, 3}) {
       const Tensor other = std::move(test::run_graph(graph, default_registry(), inputs, {}, threads)[0]);
       EXPECT_TRUE(std::ranges::equal(other.values<float>(), got.values<float>())) << threads << " threads";
+    }
+  }
+}
+
+// In fp16 and bf16 operands are widened and results rounded; scores are f32.
+TEST(FuseAttention, OperandsOf16BitsAreOneStepToo) {
+  std::mt19937 random(1);
+  for (const Bias bias : {Bias::none, Bias::constant, Bias::input, Bias::input_of_masks}) {
+    const AttentionCase c{
+        .batch = 1, .heads = 3, .queries = 37, .keys = 33, .size = 16, .results = 24, .bias = bias};
+    const Graph graph = graph_of(c, random);
+    std::vector<Tensor> inputs = inputs_of(graph, c, random);
+    for (Tensor& input : inputs) {
+      for (float& value : input.values<float>()) {
+        if (value != kHidden) value = std::nearbyint(value * 64) / 64;  // exact in both types
+      }
+    }
+    const Tensor want = std::move(test::run_graph(graph, default_registry(), inputs, kReference)[0]);
+    for (const Precision precision : {Precision::fp16, Precision::bf16}) {
+      const Graph stored = assign_precision(graph, precision, DeviceKind::cpu, {}).graph;
+      PlanOptions options;
+      options.precision = precision;
+      const auto plan = ExecutionPlan::build(stored, default_registry(), options);
+      const auto is_attention = [](const Step& step) {
+        return step.kernel_name == "attention, 16-bit storage";
+      };
+      EXPECT_EQ(std::ranges::count_if(plan->steps(), is_attention), 1);
+      EXPECT_EQ(plan->steps().size(), graph.inputs().size() + 2);  // a Cast of each input and of the result
+      Session session(plan);
+      std::vector<ConstTensorView> views;
+      for (const Tensor& input : inputs) views.push_back(input.view());
+      const ConstTensorView got = session.run(views)[0];
+      // That of f32 for 16 products and 33 keys, and half a last place of results of 1 at most.
+      const double bound =
+          (2 * 20 * 20 + 41) * FLT_EPSILON + (precision == Precision::fp16 ? 0x1p-12 : 0x1p-9);
+      for (std::size_t e = 0; e < want.values<float>().size(); ++e)
+        ASSERT_NEAR(got.as<float>()[e], want.values<float>()[e], bound)
+            << precision_name(precision) << " " << e;
     }
   }
 }
