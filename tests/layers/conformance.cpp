@@ -308,31 +308,13 @@ namespace {
 
 // Kernels that read and write 16 bits themselves, each after its layer's type.
 const std::set<std::string> kStoredKernels = {
-    "BatchNorm folded",
-    "Binary vector",
-    "ChannelShuffle rows",
-    "Concat rows",
-    "Concat strided_copy",
-    "Conv depthwise",
-    "Conv small_groups",
-    "Conv tile",
-    "Conv winograd_f2x2",
-    "Conv winograd_f4x4",
-    "DepthToSpace table_copy",
-    "Expand table_copy",
-    "Gather table_copy",
-    "Gemm tile",
-    "MatMul tile",
-    "Pad table_copy",
-    "Pool nhwc",
-    "Resize table_copy",
-    "Slice table_copy",
-    "Split strided_copy",
-    "Tile table_copy",
-    "ToLayout strided_copy",
-    "Transpose strided_copy",
-    "Unary vector",
-    "Where typed",
+    "BatchNorm folded",    "Binary vector",      "ChannelShuffle rows",     "Concat rows",
+    "Concat strided_copy", "Conv depthwise",     "Conv small_groups",       "Conv tile",
+    "Conv winograd_f2x2",  "Conv winograd_f4x4", "DepthToSpace table_copy", "Expand table_copy",
+    "Gather table_copy",   "Gemm tile",          "LayerNorm contiguous",    "MatMul tile",
+    "Pad table_copy",      "Pool nhwc",          "Resize table_copy",       "Slice table_copy",
+    "Split strided_copy",  "Tile table_copy",    "ToLayout strided_copy",   "Transpose strided_copy",
+    "Unary vector",        "Where typed",
 };
 
 // The candidates that accepted, all tested; nothing where f16 cannot hold the results.

@@ -135,12 +135,27 @@ class FoldedBatchNorm final : public Kernel {
 
 // ---- layer normalization over contiguous elements
 
+// Longest row that is made f32 on the stack.
+constexpr std::int64_t kMaxStoredRow = 4096;
+
+// In 16 bits x and y are: scale and bias are constants, and mean and deviation are not wanted.
+Refusal refuse_stored_rows(const NodeSpec& spec, std::int64_t row) {
+  if (Refusal reason = refuse_unless_stored_floats(spec)) return reason;
+  if (!is_stored_float(spec.outputs[0].dtype)) return std::nullopt;
+  if (spec.outputs.size() > 1) return "mean and deviation are stored in 16 bits";
+  for (std::size_t i = 1; i < 3; ++i) {
+    if (spec.has_input(i) && spec.constant(i) == nullptr) return "scale and bias are stored in 16 bits";
+  }
+  if (row > kMaxStoredRow) return "a row has more than 4096 elements";
+  return std::nullopt;
+}
+
 Refusal refuse_layer_norm(const NodeSpec& spec) {
-  if (Refusal reason = refuse_unless_f32(spec)) return reason;
   const LayerNormAttributes& attributes = layer_as<LayerNorm>(spec.layer).attributes();
   const Shape& x = spec.inputs[0]->shape;
   const int axis = normalize_axis(attributes.axis, x.rank(), "LayerNorm");
   const Shape normalized(x.dims().subspan(static_cast<std::size_t>(axis)));
+  if (Refusal reason = refuse_stored_rows(spec, normalized.elements())) return reason;
   for (std::size_t i = 1; i < 3; ++i) {
     if (spec.has_input(i) && spec.inputs[i]->elements() != normalized.elements()) {
       return "scale and bias must have the normalized shape";
@@ -252,9 +267,23 @@ void run_layer_norm(const LayerNorm& layer, std::span<const ConstTensorView> inp
   for (int d = axis; d < shape.rank(); ++d) count *= shape[d];
   std::int64_t rows = 1;
   for (int d = 0; d < axis; ++d) rows *= shape[d];
-  const float* x = inputs[0].as<float>();
   const float* scale = optional_data<float>(inputs, 1);
   const float* bias = optional_data<float>(inputs, 2);
+  const DType type = inputs[0].desc.dtype;
+  if (is_stored_float(type)) {
+    parallel_chunks(context.pool, rows, rows_per_chunk(count), [&](std::int64_t begin, std::int64_t end) {
+      alignas(64) float row[kMaxStoredRow];
+      for (std::int64_t r = begin; r < end; ++r) {
+        widen_row(type, inputs[0].data, r * count, row, count);
+        simd<normalize_rows<ShortVector>, normalize_rows<Vector>>({row, 1, count, layer.attributes().epsilon,
+                                                                   layer.attributes().rms, scale, bias, row,
+                                                                   nullptr, nullptr});
+        narrow_row(row, type, outputs[0].data, r * count, count);
+      }
+    });
+    return;
+  }
+  const float* x = inputs[0].as<float>();
   const auto row_of = [&](std::size_t output, std::int64_t row, std::int64_t length) {
     return outputs.size() > output ? outputs[output].as<float>() + row * length : nullptr;
   };

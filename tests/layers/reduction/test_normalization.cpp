@@ -95,13 +95,28 @@ TEST(LayerNorm, RandomCasesMatchTheReference) {
     const Shape normalized(shape.dims().subspan(static_cast<std::size_t>(axis)));
     const bool broadcast = random.integer(0, 4) == 0;
     Conformance conformance{{{random.tensor(shape)}, {}, {}}, {broadcast ? "reference" : "contiguous"}};
+    const bool constants = random.coin();
     if (broadcast || random.coin())
-      conformance.inputs[1] = {random.tensor(broadcast ? Shape{1} : normalized)};
-    if (random.coin()) conformance.inputs[2] = {random.tensor(normalized)};
+      conformance.inputs[1] = {random.tensor(broadcast ? Shape{1} : normalized), constants};
+    if (random.coin()) conformance.inputs[2] = {random.tensor(normalized), constants};
+    const bool given = conformance.inputs[1].tensor != nullptr || conformance.inputs[2].tensor != nullptr;
+    if (a.outputs > 1 || (given && !constants) || normalized.elements() > 4096)
+      conformance.widened = {"contiguous"};
     if (broadcast && normalized.elements() == 1) conformance.expected = {"contiguous"};
     conformance.absolute = moments_tolerance(normalized.elements(), 1, 0.1);
     conformance.relative = moments_tolerance(normalized.elements(), 1, 0.1);
     expect_conformance(LayerNorm(a), conformance);
+  }
+}
+
+TEST(LayerNorm, LongRowsOf16BitsAreWidened) {
+  Random random;
+  for (const std::int64_t count : {4096, 4097}) {
+    Conformance conformance{{{random.tensor({2, count})}}, {"contiguous"}};
+    if (count > 4096) conformance.widened = {"contiguous"};
+    conformance.absolute = moments_tolerance(count, 1, 0.1);
+    conformance.relative = moments_tolerance(count, 1, 0.1);
+    expect_conformance(LayerNorm({.axis = 1, .epsilon = 0.01F}), conformance);
   }
 }
 
