@@ -61,13 +61,14 @@ class ProjectFiles(unittest.TestCase):
                         self.assertIn(option, shown)
 
     def test_every_example_is_built_run_and_listed(self):
-        sources = {path.stem for path in (ROOT / "examples").glob("*.cpp")}
-        built = re.search(r"foreach\(example ([^)]*)\)", read("examples/CMakeLists.txt")).group(1).split()
-        self.assertEqual(sources, set(built))
+        sources = [path for kind in ("cpp", "c") for path in (ROOT / "examples").glob(f"*.{kind}")]
+        built = " ".join(re.findall(r"foreach\(example ([^)]*)\)", read("examples/CMakeLists.txt"))).split()
+        self.assertEqual({path.stem for path in sources}, set(built))
         run = read("tests/package/run.sh")
-        for name in sources:
-            self.assertIn(f"\nexample {name} ", run)
-            self.assertIn(f"]({name}.cpp)", read("examples/README.md"))
+        for path in sources:
+            self.assertRegex(run, rf"(?m)^(.* )?example {path.stem} ")
+            self.assertIn(f"]({path.name})", read("examples/README.md"))
+            self.assertLess(len(path.read_text(encoding="utf-8").splitlines()), 80, path.name)
 
 
 if __name__ == "__main__":

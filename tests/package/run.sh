@@ -96,7 +96,14 @@ rm "$photos/none.txt"
 example layer_times "$model" Conv=im2col_gemm -- '^run +[0-9.]+ ms' 'im2col_gemm .*/Conv' '^together [0-9]+ %'
 example int8 "$model" "$photos" "$scratch/plan.json" -- ' of 9 images$' '^ *[0-9.]+ dB '
 [ -s "$scratch/plan.json" ] || { echo "int8 wrote no plan"; exit 1; }
+example quantize "$model" "$photos" "$scratch/int8.onnx" -- 'layers in INT8' '^the same class for [0-9] of 9 images$'
+"$prefix/bin/pipit" inspect "$scratch/int8.onnx" >/dev/null
+example camera "$model" 20 -- '^20 frames, [0-9]+ classified, .*; 0 allocations$'
 [ ! -x "$scratch/examples/label" ] || example label "$model" "$photos/black.bmp" -- "% +$expected"
+if [ -x "$scratch/examples/profile_json" ]; then
+  example profile_json "$model" "$scratch/profile.json" --
+  python3 -c 'import json, sys; sys.exit(not json.load(open(sys.argv[1]))["layers"])' "$scratch/profile.json"
+fi
 example batch_server "$model" 4 50 -- '^50 requests answered in [0-9]+ runs$'
 
 echo "headers:"
