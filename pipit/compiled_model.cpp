@@ -1,6 +1,13 @@
 #include "pipit/compiled_model.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
 #include "engine/base/error.h"
+#include "engine/plan/memory_planner.h"
 #include "engine/runtime/session.h"
 #include "pipit/detail/load.h"
 
@@ -15,17 +22,111 @@ struct SessionState {
   Session session;
   std::vector<ConstTensorView> inputs;
   std::vector<ArrayView> outputs;
+  std::vector<TensorView> into;  // outputs in the caller's memory
+  std::vector<ArrayView> named;  // inputs that were given by name
+  bool has_views = false;        // the latest run has returned `outputs`
 };
 
 }  // namespace internal::detail
+
+namespace {
+
+using detail::SessionState;
+
+std::size_t position(const std::string& model, const char* what, std::span<const TensorInfo> infos,
+                     std::string_view name) {
+  const auto found = std::ranges::find(infos, name, &TensorInfo::name);
+  if (found != infos.end()) return static_cast<std::size_t>(found - infos.begin());
+  std::string names;
+  for (const TensorInfo& info : infos) names += fmt::format("{}'{}'", names.empty() ? "" : ", ", info.name);
+  fail("{}: there is no {} '{}'; there {} {}", model, what, name, infos.size() == 1 ? "is" : "are",
+       names.empty() ? "none" : names);
+}
+
+// Where empty arrays may point.
+template <typename Byte>
+Byte* data_of(const Shape& shape, Byte* data) {
+  static std::byte nothing{};
+  return data == nullptr && shape.elements() == 0 ? &nothing : data;
+}
+
+void take_inputs(SessionState& state, std::span<const ArrayView> inputs) {
+  const detail::CompiledState& model = *state.model;
+  if (inputs.size() != model.inputs.size())
+    fail("{}: {} inputs given, it takes {}", model.name, inputs.size(), model.inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const ArrayView& given = inputs[i];
+    state.inputs[i] = {TensorDesc{given.shape, given.dtype},
+                       data_of(given.shape, static_cast<const std::byte*>(given.data))};
+  }
+}
+
+std::span<const ArrayView> in_order(SessionState& state, const NamedArrays& inputs) {
+  const detail::CompiledState& model = *state.model;
+  std::ranges::fill(state.named, ArrayView());
+  std::vector<ArrayView>& named = state.named;
+  for (const NamedArray& given : inputs.all()) {
+    const std::size_t i = position(model.name, "input", model.inputs, given.name);
+    const auto same = [&](const NamedArray& other) { return other.name == given.name; };
+    if (std::ranges::count_if(inputs.all(), same) > 1)
+      fail("{}: input '{}' is given twice", model.name, given.name);
+    named[i] = given.array;
+  }
+  for (const TensorInfo& info : model.inputs) {
+    if (std::ranges::find(inputs.all(), info.name, &NamedArray::name) == inputs.all().end())
+      fail("{}: input '{}' is not given; it is {} {}", model.name, info.name, dtype_name(info.dtype),
+           info.shape.str());
+  }
+  return named;
+}
+
+}  // namespace
 
 void ArrayView::check_count(std::size_t count) const {
   if (static_cast<std::int64_t>(count) != shape.elements())
     fail("{} values given for an array of shape {}", count, shape.str());
 }
 
+void MutableArrayView::check_count(std::size_t count) const {
+  if (static_cast<std::int64_t>(count) != shape.elements())
+    fail("room for {} values given for an array of shape {}", count, shape.str());
+}
+
 void ArrayView::check_type(DType asked) const {
   if (asked != dtype) fail("array of {} read as {}", dtype_name(dtype), dtype_name(asked));
+}
+
+Array::Array(DType dtype, const Shape& shape)
+    : dtype_(dtype),
+      shape_(shape),
+      data_(static_cast<std::byte*>(
+          ::operator new (TensorDesc{shape, dtype}.bytes(), std::align_val_t{kArenaAlignment}))) {}
+
+Array::Array(const ArrayView& view) : Array(view.dtype, view.shape) {
+  const std::size_t bytes = TensorDesc{shape_, dtype_}.bytes();
+  if (bytes == 0) return;
+  if (view.data == nullptr) fail("array of {} {} without data", dtype_name(dtype_), shape_.str());
+  std::memcpy(data_.get(), view.data, bytes);
+}
+
+void Array::Free::operator()(std::byte* data) const {
+  ::operator delete (data, std::align_val_t{kArenaAlignment});
+}
+
+Array::operator ArrayView() const {
+  ArrayView view;
+  view.dtype = dtype_;
+  view.shape = shape_;
+  view.data = data_.get();
+  return view;
+}
+
+MutableArrayView Array::view() {
+  MutableArrayView view;
+  view.dtype = dtype_;
+  view.shape = shape_;
+  view.data = data_.get();
+  return view;
 }
 
 ModelSession::ModelSession(std::unique_ptr<detail::SessionState> state) : state_(std::move(state)) {}
@@ -34,19 +135,44 @@ ModelSession& ModelSession::operator=(ModelSession&& other) noexcept = default;
 ModelSession::~ModelSession() = default;
 
 std::span<const ArrayView> ModelSession::run(std::span<const ArrayView> inputs) {
-  const detail::CompiledState& model = *state_->model;
-  if (inputs.size() != model.inputs.size())
-    fail("{}: {} inputs given, it takes {}", model.name, inputs.size(), model.inputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    static const std::byte nothing{};  // where empty arrays may point
-    const ArrayView& given = inputs[i];
-    const bool empty = given.data == nullptr && given.shape.elements() == 0;
-    const void* data = empty ? &nothing : given.data;
-    state_->inputs[i] = {TensorDesc{given.shape, given.dtype}, static_cast<const std::byte*>(data)};
+  SessionState& state = *state_;
+  take_inputs(state, inputs);
+  state.has_views = false;
+  const auto outputs = naming(state.model->name, [&] { return state.session.run(state.inputs); });
+  for (std::size_t i = 0; i < outputs.size(); ++i) state.outputs[i].data = outputs[i].data;
+  state.has_views = true;
+  return state.outputs;
+}
+
+std::span<const ArrayView> ModelSession::run(const NamedArrays& inputs) {
+  return run(in_order(*state_, inputs));
+}
+
+void ModelSession::run(std::span<const ArrayView> inputs, std::span<const MutableArrayView> outputs) {
+  SessionState& state = *state_;
+  const detail::CompiledState& model = *state.model;
+  take_inputs(state, inputs);
+  if (outputs.size() != model.outputs.size())
+    fail("{}: memory for {} outputs given, it has {}", model.name, outputs.size(), model.outputs.size());
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const MutableArrayView& given = outputs[i];
+    state.into[i] = {TensorDesc{given.shape, given.dtype},
+                     data_of(given.shape, static_cast<std::byte*>(given.data))};
   }
-  const auto outputs = naming(model.name, [&] { return state_->session.run(state_->inputs); });
-  for (std::size_t i = 0; i < outputs.size(); ++i) state_->outputs[i].data = outputs[i].data;
-  return state_->outputs;
+  state.has_views = false;
+  naming(model.name, [&] { state.session.run(state.inputs, state.into); });
+}
+
+void ModelSession::run(const NamedArrays& inputs, std::span<const MutableArrayView> outputs) {
+  run(in_order(*state_, inputs), outputs);
+}
+
+const ArrayView& ModelSession::output(std::string_view name) const {
+  const detail::CompiledState& model = *state_->model;
+  const std::size_t i = position(model.name, "output", model.outputs, name);
+  if (!state_->has_views)
+    fail("{}: no output '{}' yet: it is that of a run that returns views", model.name, name);
+  return state_->outputs[i];
 }
 
 CompiledModel::CompiledModel(const std::string& model, const LoadOptions& options)
@@ -66,6 +192,14 @@ std::span<const TensorInfo> CompiledModel::inputs() const {
 
 std::span<const TensorInfo> CompiledModel::outputs() const {
   return state_->outputs;
+}
+
+std::size_t CompiledModel::find_input(std::string_view name) const {
+  return position(state_->name, "input", state_->inputs, name);
+}
+
+std::size_t CompiledModel::find_output(std::string_view name) const {
+  return position(state_->name, "output", state_->outputs, name);
 }
 
 std::span<const std::string> CompiledModel::notes() const {
@@ -89,9 +223,11 @@ ModelSession CompiledModel::session(int device) const {
     fail("{}: there is no device {}; it was compiled for {}", name(), device, devices());
   const std::shared_ptr<const ExecutionPlan>& plan = state_->plans[static_cast<std::size_t>(device)];
   auto state = naming(name(), [&] {
-    return std::make_unique<detail::SessionState>(detail::SessionState{state_, Session(plan), {}, {}});
+    return std::make_unique<SessionState>(SessionState{.model = state_, .session = Session(plan)});
   });
   state->inputs.resize(state_->inputs.size());
+  state->named.resize(state_->inputs.size());
+  state->into.resize(state_->outputs.size());
   for (const TensorInfo& info : state_->outputs) {
     ArrayView& view = state->outputs.emplace_back();
     view.dtype = info.dtype;

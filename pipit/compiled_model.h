@@ -129,6 +129,83 @@ struct PIPIT_API ArrayView {
   void check_type(DType asked) const;
 };
 
+/// The same of memory that may be written: where a run puts an output.
+struct PIPIT_API MutableArrayView {
+  DType dtype = DType::f32;  ///< of the elements
+  Shape shape;               ///< its extents
+  void* data = nullptr;      ///< room for shape.elements() elements
+
+  /// No array.
+  MutableArrayView() = default;
+  /// A view of `values`, valid as long as they are. Throws Error when their number is not that of `extents`.
+  template <typename T>
+  MutableArrayView(std::span<T> values, const Shape& extents)
+      : dtype(DTypeOf<T>::value), shape(extents), data(values.data()) {
+    check_count(values.size());
+  }
+  /// The same for a std::vector.
+  template <typename T>
+  MutableArrayView(std::vector<T>& values, const Shape& extents)
+      : MutableArrayView(std::span<T>(values), extents) {}
+
+ private:
+  void check_count(std::size_t count) const;
+};
+
+/// A dense array in row-major order that owns its memory, which is aligned to 64 bytes. Can be moved, not copied.
+class PIPIT_API Array {
+ public:
+  /// No array.
+  Array() = default;
+  /// Memory for one; its elements are uninitialized.
+  Array(DType dtype, const Shape& shape);
+  /// A copy of the elements.
+  explicit Array(const ArrayView& view);
+
+  /// Of the elements.
+  DType dtype() const { return dtype_; }
+  /// Its extents.
+  const Shape& shape() const { return shape_; }
+  /// Valid as long as the array lives and is not assigned to, also after it was moved.
+  operator ArrayView() const;
+  /// The same of memory that may be written.
+  MutableArrayView view();
+  /// The elements. Throws Error when T is not their type.
+  template <typename T>
+  std::span<const T> values() const {
+    return static_cast<ArrayView>(*this).values<T>();
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const;
+  };
+  DType dtype_ = DType::f32;
+  Shape shape_;
+  std::unique_ptr<std::byte, Free> data_;
+};
+
+/// An array for the input of that name.
+struct NamedArray {
+  std::string_view name;  ///< TensorInfo::name of an input
+  ArrayView array;        ///< its values
+};
+
+/// One array for each input of a model, in any order: {{"image", pixels}, {"mask", mask}}. Valid as long as what it was
+/// made of, as an argument until the call returns.
+class NamedArrays {
+ public:
+  /// From a list.
+  NamedArrays(std::initializer_list<NamedArray> arrays) : arrays_(arrays.begin(), arrays.size()) {}
+  /// From an array or a std::vector of them.
+  explicit NamedArrays(std::span<const NamedArray> arrays) : arrays_(arrays) {}
+  /// All of them.
+  std::span<const NamedArray> all() const { return arrays_; }
+
+ private:
+  std::span<const NamedArray> arrays_;
+};
+
 /// Memory for runs of a compiled model. One thread at a time may use a session; sessions of one model run in any number
 /// of threads at once. It keeps what it needs of its model. Can be moved, not copied.
 class PIPIT_API ModelSession {
@@ -147,6 +224,27 @@ class PIPIT_API ModelSession {
   std::span<const ArrayView> run(std::initializer_list<ArrayView> inputs) {
     return run(std::span(inputs.begin(), inputs.size()));
   }
+  /// The same by names: run({{"image", pixels}, {"mask", mask}}). Throws Error, listing the names that there are, for
+  /// another name, for one that is given twice and for one that is missing.
+  std::span<const ArrayView> run(const NamedArrays& inputs);
+
+  /// Runs the model and writes its outputs to the caller's memory, one view for each of CompiledModel::outputs() with
+  /// exactly its type and shape. On the CPU the last layer writes there itself if the memory is aligned to 64 bytes and
+  /// the layer neither works in place nor puts together what others wrote; otherwise, and on a GPU, each output is
+  /// copied once. The bits are the same. Allocates nothing (on a GPU: from the second run on). Throws what the other
+  /// run() does, and Error where an output overlaps an input, another output or this session's memory; then nothing is
+  /// written. After an error of the run itself the contents of the outputs are unspecified.
+  void run(std::span<const ArrayView> inputs, std::span<const MutableArrayView> outputs);
+  /// The same from lists: run({{pixels, shape}}, {{scores, Shape{1, 10}}}).
+  void run(std::initializer_list<ArrayView> inputs, std::initializer_list<MutableArrayView> outputs) {
+    run(std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()));
+  }
+  /// The same with inputs by names.
+  void run(const NamedArrays& inputs, std::span<const MutableArrayView> outputs);
+
+  /// Output `name` of the latest run, which returned views; valid as these are. Throws Error, listing the names, where
+  /// there is no such output, and Error where no run has returned views, or a later one wrote to the caller's memory.
+  const ArrayView& output(std::string_view name) const;
 
  private:
   friend class CompiledModel;
@@ -174,6 +272,10 @@ class PIPIT_API CompiledModel {
   std::span<const TensorInfo> inputs() const;
   /// In the order of the file, as ModelSession::run() returns them.
   std::span<const TensorInfo> outputs() const;
+  /// The position of an input in inputs(). Throws Error, listing the names, where there is none of that name.
+  std::size_t find_input(std::string_view name) const;
+  /// The same of an output in outputs().
+  std::size_t find_output(std::string_view name) const;
   /// What a user should know: rewrites that were not possible, a tuning cache of another machine, layers that stay in
   /// floating point. One sentence each.
   std::span<const std::string> notes() const;

@@ -1,9 +1,11 @@
 #include "engine/runtime/session.h"
 
+#include <cstdint>
 #include <cstring>
 #include <functional>
 
 #include "engine/base/clock.h"
+#include "engine/plan/memory_planner.h"
 #include "engine/platform/float_mode.h"
 
 namespace pipit::internal {
@@ -15,6 +17,15 @@ std::size_t sample_offset(const TensorDesc& whole, const MicroBatches& batches, 
   return sample == 0
              ? 0
              : whole.bytes() / static_cast<std::size_t>(batches.samples) * static_cast<std::size_t>(sample);
+}
+
+bool bytes_overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) {
+  const std::less<const std::byte*> before;
+  return a_bytes > 0 && b_bytes > 0 && before(a, b + b_bytes) && before(b, a + a_bytes);
+}
+
+bool is_aligned(const std::byte* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % kArenaAlignment == 0;
 }
 
 }  // namespace
@@ -57,10 +68,54 @@ Session::Session(std::shared_ptr<const ExecutionPlan> plan, std::shared_ptr<Thre
     bound.state = zeroed_host_buffer(step.kernel->state_bytes());
     bound_.push_back(std::move(bound));
   }
-  for (const Placement& p : plan_->outputs()) outputs_.push_back({p.desc, at(p)});
+  std::vector<std::vector<OutputUse>> uses = find_output_uses(*plan_);
+  for (std::size_t i = 0; i < plan_->outputs().size(); ++i) {
+    const Placement& p = plan_->outputs()[i];
+    std::byte* const own = p.kind == Placement::Kind::arena ? at(p) : nullptr;
+    outputs_.push_back({p.desc, at(p)});
+    places_.push_back({std::move(uses[i]), own, own});
+  }
 }
 
 std::span<const ConstTensorView> Session::run(std::span<const ConstTensorView> inputs) {
+  check_inputs(inputs);
+  const ScopedFloatMode mode(FloatMode().without_denormals());
+  if (device_) return observer_ == nullptr ? device_->run(inputs) : device_->run_observed(inputs, *observer_);
+  for (std::size_t i = 0; i < places_.size(); ++i) place_output(i, places_[i].own);
+  compute(inputs, {});
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    const Placement& p = plan_->outputs()[i];
+    if (p.kind == Placement::Kind::input) outputs_[i].data = inputs[static_cast<std::size_t>(p.input)].data;
+  }
+  return outputs_;
+}
+
+void Session::run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) {
+  check(inputs, outputs);
+  if (device_) {
+    const std::span<const ConstTensorView> results = run(inputs);
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      std::memcpy(outputs[i].data, results[i].data, outputs[i].desc.bytes());
+    return;
+  }
+  const ScopedFloatMode mode(FloatMode().without_denormals());
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    OutputPlace& place = places_[i];
+    place_output(i, place.uses.empty() || !is_aligned(outputs[i].data) ? place.own : outputs[i].data);
+  }
+  compute(inputs, outputs);
+  const bool gathered = plan_->micro_batches().cut();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const Placement& p = plan_->outputs()[i];
+    const std::byte* from = p.kind == Placement::Kind::input ? inputs[static_cast<std::size_t>(p.input)].data
+                            : p.kind == Placement::Kind::arena ? places_[i].now
+                                                               : outputs_[i].data;
+    if (from == outputs[i].data || (gathered && p.kind == Placement::Kind::arena)) continue;
+    std::memcpy(outputs[i].data, from, outputs[i].desc.bytes());
+  }
+}
+
+void Session::check_inputs(std::span<const ConstTensorView> inputs) const {
   const Graph& graph = plan_->graph();
   if (inputs.size() != graph.inputs().size()) {
     fail("{} inputs given, the model has {}", inputs.size(), graph.inputs().size());
@@ -73,32 +128,70 @@ std::span<const ConstTensorView> Session::run(std::span<const ConstTensorView> i
            inputs[i].present() ? layout_name(inputs[i].desc.layout) : "without data");
     }
   }
-  for (std::size_t i = 0; i < inputs.size(); ++i) check_not_own(inputs[i], i);
-  const ScopedFloatMode mode(FloatMode().without_denormals());
-  if (device_) return observer_ == nullptr ? device_->run(inputs) : device_->run_observed(inputs, *observer_);
+  // The run would overwrite it while it is read. (On a GPU inputs are copied first.)
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (is_own(inputs[i].data, inputs[i].desc.bytes()))
+      fail("input '{}' lies in the memory of this session, as its outputs do: copy it before the next run",
+           graph.value(graph.inputs()[i]).name);
+  }
+}
+
+void Session::check_outputs(std::span<const ConstTensorView> inputs,
+                            std::span<const TensorView> outputs) const {
+  const Graph& graph = plan_->graph();
+  const std::vector<std::string>& names = graph.output_names();
+  if (outputs.size() != graph.outputs().size()) {
+    fail("memory for {} outputs given, the model has {}", outputs.size(), graph.outputs().size());
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const TensorDesc& expected = plan_->outputs()[i].desc;
+    const TensorView& given = outputs[i];
+    if (!given.present() || !(given.desc == expected)) {
+      fail("output '{}' must be {} {}, got {} {}", names[i], expected.str(), layout_name(expected.layout),
+           given.desc.str(), given.present() ? layout_name(given.desc.layout) : "without data");
+    }
+    const std::size_t bytes = expected.bytes();
+    if (is_own(given.data, bytes))
+      fail("output '{}' is to be written into the memory of this session: give memory of your own", names[i]);
+    for (std::size_t j = 0; j < inputs.size(); ++j) {
+      if (bytes_overlap(given.data, bytes, inputs[j].data, inputs[j].desc.bytes()))
+        fail("the memory of output '{}' overlaps that of input '{}', which is read while it is written",
+             names[i], graph.value(graph.inputs()[j]).name);
+    }
+    for (std::size_t j = 0; j < i; ++j) {
+      if (bytes_overlap(given.data, bytes, outputs[j].data, outputs[j].desc.bytes()))
+        fail("the memory of output '{}' overlaps that of output '{}'", names[i], names[j]);
+    }
+  }
+}
+
+bool Session::is_own(const std::byte* data, std::size_t bytes) const {
+  return bytes_overlap(data, bytes, arena_.data(), arena_.bytes());
+}
+
+void Session::place_output(std::size_t i, std::byte* wanted) {
+  OutputPlace& place = places_[i];
+  if (place.now == wanted) return;
+  for (const OutputUse& use : place.uses) {
+    BoundStep& step = bound_[use.step];
+    if (use.written) {
+      step.outputs[use.operand].data = wanted + use.offset;
+    } else {
+      step.inputs[use.operand].data = wanted + use.offset;
+    }
+  }
+  place.now = wanted;
+}
+
+// `outputs` are where micro-batches are gathered; empty: in the arena.
+void Session::compute(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) {
   if (observer_ != nullptr) observer_->before_run();
   const MicroBatches& batches = plan_->micro_batches();
   for (std::int64_t b = 0; b < batches.count(); ++b) {
     run_steps(inputs, batches.first(b));
-    if (batches.cut()) gather_outputs(batches.first(b));
+    if (batches.cut()) gather_outputs(outputs, batches.first(b));
   }
   if (observer_ != nullptr) observer_->after_run();
-  for (std::size_t i = 0; i < outputs_.size(); ++i) {
-    const Placement& p = plan_->outputs()[i];
-    if (p.kind == Placement::Kind::input) outputs_[i].data = inputs[static_cast<std::size_t>(p.input)].data;
-  }
-  return outputs_;
-}
-
-// The run would overwrite it while it is read. (On a GPU inputs are copied first.)
-void Session::check_not_own(const ConstTensorView& input, std::size_t i) const {
-  const std::less<const std::byte*> before;
-  if (arena_.bytes() == 0 || !before(input.data, arena_.data() + arena_.bytes()) ||
-      !before(arena_.data(), input.data + input.desc.bytes()))
-    return;
-  const Graph& graph = plan_->graph();
-  fail("input '{}' lies in the memory of this session, as its outputs do: copy it before the next run",
-       graph.value(graph.inputs()[i]).name);
 }
 
 void Session::run_steps(std::span<const ConstTensorView> inputs, std::int64_t first_sample) {
@@ -122,13 +215,14 @@ void Session::run_steps(std::span<const ConstTensorView> inputs, std::int64_t fi
 }
 
 // Copies a micro-batch's outputs to their places in the whole ones.
-void Session::gather_outputs(std::int64_t first_sample) {
+void Session::gather_outputs(std::span<const TensorView> outputs, std::int64_t first_sample) {
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
     const Placement& whole = plan_->outputs()[i];
     const Placement& part = plan_->step_outputs()[i];
     if (whole.kind != Placement::Kind::arena) continue;
     const std::size_t offset = sample_offset(whole.desc, plan_->micro_batches(), first_sample);
-    std::memcpy(arena_.data() + whole.offset + offset, arena_.data() + part.offset, part.desc.bytes());
+    std::byte* const to = outputs.empty() ? arena_.data() + whole.offset : outputs[i].data;
+    std::memcpy(to + offset, arena_.data() + part.offset, part.desc.bytes());
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "engine/plan/execution_plan.h"
 #include "engine/runtime/device_session.h"
+#include "engine/runtime/output_uses.h"
 
 namespace pipit::internal {
 
@@ -36,6 +37,18 @@ class Session {
   /// taken for zero, whichever kernel runs; the caller's floating-point mode has no influence and is restored, also
   /// after an exception.
   std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs);
+  /// The same into the caller's memory, one view per graph output with exactly its desc. On the CPU the last kernel
+  /// writes there itself where the view is aligned to kArenaAlignment and the output need not stay in the arena
+  /// (find_output_uses); otherwise, and on a GPU, it is copied at the end. Throws Error, before anything is written,
+  /// also where an output overlaps an input, another output or this session's memory. After an error of the run the
+  /// contents of the outputs are unspecified.
+  void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs);
+
+  /// Throws what run() into the caller's memory does for its arguments.
+  void check(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) const {
+    check_inputs(inputs);
+    check_outputs(inputs, outputs);
+  }
 
   /// Overlapped runs. A slot is memory for one run's inputs, page-locked where the device is a GPU: the caller fills it
   /// in place, submits it, and goes on to fill the next one while this one is copied and computed.
@@ -75,9 +88,19 @@ class Session {
     std::byte* scratch = nullptr;
     HostBuffer state;
   };
-  void check_not_own(const ConstTensorView& input, std::size_t i) const;
+  /// Where an output lies in the run.
+  struct OutputPlace {
+    std::vector<OutputUse> uses;  ///< empty: it stays in the arena
+    std::byte* own = nullptr;     ///< in the arena; null where that has no part in it
+    std::byte* now = nullptr;     ///< what the steps are bound to
+  };
+  void check_inputs(std::span<const ConstTensorView> inputs) const;
+  void check_outputs(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) const;
+  bool is_own(const std::byte* data, std::size_t bytes) const;
+  void place_output(std::size_t i, std::byte* wanted);
+  void compute(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs);
   void run_steps(std::span<const ConstTensorView> inputs, std::int64_t first_sample);
-  void gather_outputs(std::int64_t first_sample);
+  void gather_outputs(std::span<const TensorView> outputs, std::int64_t first_sample);
 
   std::shared_ptr<const ExecutionPlan> plan_;
   std::shared_ptr<ThreadPool> pool_;
@@ -85,6 +108,7 @@ class Session {
   HostBuffer arena_;
   std::vector<BoundStep> bound_;
   std::vector<ConstTensorView> outputs_;
+  std::vector<OutputPlace> places_;  ///< one per output; empty on a GPU
   RunObserver* observer_ = nullptr;
 
   enum class SlotState : std::uint8_t { idle, submitted };

@@ -74,31 +74,55 @@ inline std::string bmp(int side, unsigned seed) {
   return file;
 }
 
-/// An ONNX file: operators of one input and no attributes, one after the other, on an input [1, channels, 1, 1].
-inline std::string chain(int channels, const std::vector<std::string>& operators) {
-  // Lengths and numbers here are below 128, one byte of a varint, or take two.
-  const auto varint = [](std::size_t value) {
+/// Writes an ONNX file of operators without attributes, opset 17, whose inputs are f32.
+class Onnx {
+ public:
+  Onnx& node(const std::string& type, const std::vector<std::string>& inputs, const std::string& output) {
+    std::string names;
+    for (const std::string& input : inputs) names += bytes(1, input);
+    nodes_ += bytes(1, names + bytes(2, output) + bytes(3, output) + bytes(4, type));
+    return *this;
+  }
+  Onnx& input(const std::string& name, const std::vector<int>& shape) {
+    std::string extents;
+    for (const int extent : shape) extents += bytes(1, number(1, extent));
+    inputs_ += bytes(11, bytes(1, name) + bytes(2, bytes(1, number(1, 1) + bytes(2, extents))));
+    return *this;
+  }
+  Onnx& output(const std::string& name) {
+    outputs_ += bytes(12, bytes(1, name));
+    return *this;
+  }
+  std::string file() const {
+    const std::string graph = nodes_ + bytes(2, "graph") + inputs_ + outputs_;
+    return number(1, 8) + bytes(7, graph) + bytes(8, number(2, 17));
+  }
+
+ private:
+  static std::string varint(std::size_t value) {
     std::string text;
     for (; value > 0x7F; value >>= 7) text += static_cast<char>((value & 0x7F) | 0x80);
     return text + static_cast<char>(value);
-  };
-  const auto number = [&](int field, int value) {
+  }
+  static std::string number(int field, int value) {
     return varint(static_cast<std::size_t>(field) << 3) + varint(static_cast<std::size_t>(value));
-  };
-  const auto bytes = [&](int field, const std::string& content) {
+  }
+  static std::string bytes(int field, const std::string& content) {
     return varint(static_cast<std::size_t>(field) << 3 | 2) + varint(content.size()) + content;
-  };
-  std::string nodes, value = "x";
+  }
+  std::string nodes_, inputs_, outputs_;
+};
+
+/// An ONNX file: operators of one input and no attributes, one after the other, on an input [1, channels, 1, 1].
+inline std::string chain(int channels, const std::vector<std::string>& operators) {
+  Onnx onnx;
+  std::string value = "x";
   for (std::size_t i = 0; i < operators.size(); ++i) {
     const std::string next = i + 1 == operators.size() ? "y" : "v" + std::to_string(i);
-    nodes += bytes(1, bytes(1, value) + bytes(2, next) + bytes(3, next) + bytes(4, operators[i]));
+    onnx.node(operators[i], {value}, next);
     value = next;
   }
-  std::string extents;
-  for (const int extent : {1, channels, 1, 1}) extents += bytes(1, number(1, extent));
-  const std::string input = bytes(1, "x") + bytes(2, bytes(1, number(1, 1) + bytes(2, extents)));
-  const std::string graph = nodes + bytes(2, "graph") + bytes(11, input) + bytes(12, bytes(1, "y"));
-  return number(1, 8) + bytes(7, graph) + bytes(8, number(2, 17));
+  return onnx.input("x", {1, channels, 1, 1}).output("y").file();
 }
 
 }  // namespace pipit::internal::test

@@ -110,9 +110,133 @@ TEST(ModelSession, AllocatesNothingInSteadyState) {
   const std::vector<float> values = image(1);
   const ArrayView view(values, kImage);
   session.run({view});
+  std::vector<float> scores(10);
+  session.run({view}, {{scores, Shape{1, 10}}});
   const pipit::internal::test::AllocationCounter counter;
-  for (int i = 0; i < 3; ++i) session.run({view});
+  for (int i = 0; i < 3; ++i) {
+    session.run({view});
+    session.run({view}, {{scores, Shape{1, 10}}});
+  }
   EXPECT_EQ(counter.count(), 0);
+}
+
+// Room for `count` floats that begins `shift` floats past 64 bytes.
+class Room {
+ public:
+  Room(std::size_t count, std::size_t shift) : memory_(count + shift + 16), count_(count) {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
+    begin_ = memory_.data() + (64 - address % 64) % 64 / sizeof(float) + shift;
+  }
+  std::span<float> values() const { return {begin_, count_}; }
+
+ private:
+  std::vector<float> memory_;
+  std::size_t count_;
+  float* begin_;
+};
+
+TEST(ModelSession, RunsIntoTheCallersMemory) {
+  for (const std::int64_t batch : {1, 3}) {
+    for (const std::optional<std::int64_t> micro_batch : {std::optional<std::int64_t>{0}, {1}}) {
+      LoadOptions options = one_thread();
+      options.batch = batch;
+      options.micro_batch = micro_batch;
+      ModelSession session = CompiledModel(kModel, options).session();
+      const auto samples = static_cast<std::size_t>(batch);
+      const Shape in{batch, 3, 32, 32}, out{batch, 10};
+      for (const std::size_t shift : {0, 1}) {
+        for (unsigned seed = 1; seed <= 2; ++seed) {
+          const std::vector<float> values = image(seed, samples);
+          const Room room(samples * 10, shift);
+          std::ranges::fill(room.values(), NAN);
+          session.run({{values, in}}, {{room.values(), out}});
+          const std::vector<float> got(room.values().begin(), room.values().end());
+          EXPECT_EQ(got, run(session, values, in)) << "batch " << batch << ", shift " << shift;
+        }
+      }
+    }
+  }
+}
+
+TEST(ModelSession, RefusesMemoryThatItCannotWriteTo) {
+  ModelSession session = CompiledModel(kModel, one_thread()).session();
+  std::vector<float> values = image(1), scores(10, -7);
+  const Shape out{1, 10};
+  const ArrayView in(values, kImage);
+  EXPECT_THAT([&] { session.run({in}, {}); },
+              ThrowsMessage<Error>(AllOf(HasSubstr(kModel), HasSubstr("memory for 0 outputs"))));
+  EXPECT_THAT(
+      [&] {
+        session.run({in}, {{scores, Shape{10}}});
+      },
+      ThrowsMessage<Error>(AllOf(HasSubstr("1x10"), HasSubstr("got f32 10"))));
+  std::vector<double> doubles(10);
+  EXPECT_THAT([&] { session.run({in}, {{doubles, out}}); }, ThrowsMessage<Error>(HasSubstr("f64")));
+  EXPECT_THAT(
+      [&] {
+        session.run({in}, {{scores, Shape{1, 11}}});
+      },
+      ThrowsMessage<Error>(HasSubstr("room for 10 values")));
+  EXPECT_THAT(
+      [&] {
+        session.run({in}, {{std::span(values).first(10), out}});
+      },
+      ThrowsMessage<Error>(HasSubstr("overlaps that of input")));
+  const ArrayView view = session.run({in})[0];
+  pipit::MutableArrayView own;
+  own.shape = out;
+  own.data = const_cast<void*>(view.data);
+  EXPECT_THAT([&] { session.run({in}, {own}); }, ThrowsMessage<Error>(HasSubstr("memory of this session")));
+  EXPECT_THAT(scores, testing::Each(-7)) << "nothing is written";
+}
+
+// y = x + 2 z and s = x - z, as an ONNX file: Add, Add, Sub.
+std::string two_inputs() {
+  using pipit::internal::test::Onnx;
+  Onnx onnx;
+  onnx.node("Add", {"z", "z"}, "zz").node("Add", {"x", "zz"}, "y").node("Sub", {"x", "z"}, "s");
+  return onnx.input("x", {1, 4}).input("z", {1, 4}).output("y").output("s").file();
+}
+
+TEST(ModelSession, TakesInputsAndGivesOutputsByName) {
+  const std::string onnx = two_inputs();
+  const CompiledModel model(std::as_bytes(std::span(onnx)), "two.onnx", one_thread());
+  EXPECT_EQ(model.find_input("x"), 0U);
+  EXPECT_EQ(model.find_input("z"), 1U);
+  EXPECT_EQ(model.find_output("s"), 1U);
+  EXPECT_THAT([&] { model.find_input("y"); },
+              ThrowsMessage<Error>(HasSubstr("two.onnx: there is no input 'y'; there are 'x', 'z'")));
+  EXPECT_THAT([&] { model.find_output("x"); }, ThrowsMessage<Error>(HasSubstr("there are 'y', 's'")));
+  ModelSession session = model.session();
+  EXPECT_THAT([&] { session.output("y"); }, ThrowsMessage<Error>(HasSubstr("no output 'y' yet")));
+  const Shape shape{1, 4};
+  const std::vector<float> x = {1, 2, 3, 4}, z = {10, 20, 30, 40};
+  session.run({{"z", {z, shape}}, {"x", {x, shape}}});
+  EXPECT_THAT(session.output("y").values<float>(), testing::ElementsAre(21, 42, 63, 84));
+  EXPECT_THAT(session.output("s").values<float>(), testing::ElementsAre(-9, -18, -27, -36));
+  EXPECT_THAT([&] { session.output("x"); }, ThrowsMessage<Error>(HasSubstr("there are 'y', 's'")));
+  const ArrayView view(x, shape);
+  EXPECT_THAT(
+      [&] {
+        session.run({{"x", view}});
+      },
+      ThrowsMessage<Error>(HasSubstr("input 'z' is not given; it is f32 1x4")));
+  EXPECT_THAT(
+      [&] {
+        session.run({{"x", view}, {"x", view}});
+      },
+      ThrowsMessage<Error>(HasSubstr("input 'x' is given twice")));
+  EXPECT_THAT(
+      [&] {
+        session.run({{"x", view}, {"mask", view}});
+      },
+      ThrowsMessage<Error>(HasSubstr("no input 'mask'; there are 'x', 'z'")));
+  std::vector<float> y(4), s(4);
+  const std::vector<pipit::MutableArrayView> outputs = {{y, shape}, {s, shape}};
+  session.run(pipit::NamedArrays{{"z", view}, {"x", view}}, outputs);
+  EXPECT_THAT(y, testing::ElementsAre(3, 6, 9, 12));
+  EXPECT_THAT(s, testing::Each(0));
+  EXPECT_THAT([&] { session.output("y"); }, ThrowsMessage<Error>(HasSubstr("no output 'y' yet")));
 }
 
 TEST(ModelSession, SessionsOfOneModelRunInThreads) {

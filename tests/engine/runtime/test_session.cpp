@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include "engine/base/clock.h"
@@ -70,6 +73,56 @@ TEST(Session, RefusesAPoolLargerThanThePlan) {
   EXPECT_THROW(Session(small_plan(1), std::make_shared<ThreadPool>(2)), Error);
 }
 
+// a = x + x, which b = a + x and a view of it read; c = b + b in place; the outputs are a, b, x, k, c.
+std::shared_ptr<const ExecutionPlan> plan_of_outputs(std::int64_t samples = 2,
+                                                     std::optional<std::int64_t> micro_batch = 0) {
+  GraphBuilder builder;
+  const TensorDesc desc{Shape({samples, 3})};
+  const ValueId x = builder.add_input("x", desc);
+  const ValueId a = builder.add1("a", std::make_shared<ToyAdd>(), {x, x});
+  const ValueId view = builder.add1("view", std::make_shared<ToyView>(Shape({samples, 3, 1})), {a});
+  builder.mark_output(a);
+  builder.mark_output(builder.add1("b", std::make_shared<ToyAdd>(), {view, view}));
+  const ValueId d = builder.add1("d", std::make_shared<ToyAdd>(), {a, x});
+  builder.mark_output(builder.add1("c", std::make_shared<ToyAdd>(true), {d}));
+  if (!micro_batch || *micro_batch == 0) {
+    builder.mark_output(x);
+    builder.mark_output(builder.add_constant("k", Tensor::from<float>(Shape({2}), std::vector<float>{7, 8})));
+  }
+  PlanOptions options;
+  options.threads = 2;
+  options.micro_batch = micro_batch;
+  return ExecutionPlan::build(builder.build(), toy_registry(64), options);
+}
+
+// Memory for the outputs of a plan, `shift` floats past what is aligned, filled with NaN.
+class OutputMemory {
+ public:
+  OutputMemory(const ExecutionPlan& plan, std::size_t shift) {
+    for (const Placement& output : plan.outputs()) {
+      const auto count = static_cast<std::size_t>(output.desc.elements());
+      memory_.push_back(Tensor::from<float>(Shape({static_cast<std::int64_t>(count + shift)}),
+                                            std::vector<float>(count + shift, NAN)));
+      views.push_back({output.desc, memory_.back().view().data + shift * sizeof(float)});
+    }
+  }
+  std::vector<TensorView> views;
+
+ private:
+  std::vector<Tensor> memory_;
+};
+
+// Where the steps write.
+class WrittenPlaces final : public RunObserver {
+ public:
+  void after_step(const Step&, std::span<const ConstTensorView>,
+                  std::span<const TensorView> outputs) override {
+    for (const TensorView& output : outputs) places.push_back(output.data);
+  }
+  bool has(const TensorView& view) const { return std::ranges::find(places, view.data) != places.end(); }
+  std::vector<const std::byte*> places;
+};
+
 TEST(Session, SteadyStateAllocatesNothing) {
   if (!test::AllocationCounter::available()) GTEST_SKIP() << "malloc belongs to a sanitizer";
   const auto plan = small_plan(2);
@@ -85,6 +138,17 @@ TEST(Session, SteadyStateAllocatesNothing) {
     plain = counter.count();
   }
   EXPECT_EQ(plain, 0);
+  const auto with_outputs = plan_of_outputs();
+  Session into(with_outputs);
+  const Tensor z = Tensor::from<float>(Shape({2, 3}), std::vector<float>(6, 1));
+  const ConstTensorView z_view = z.view();
+  OutputMemory aligned(*with_outputs, 0), shifted(*with_outputs, 1);
+  into.run({&z_view, 1}, aligned.views);
+  {
+    const test::AllocationCounter counter;
+    for (int run = 0; run < 10; ++run) into.run({&z_view, 1}, run % 2 == 0 ? aligned.views : shifted.views);
+    EXPECT_EQ(counter.count(), 0);
+  }
   session.set_observer(&profiler);
   long profiled = 0;
   {
@@ -135,6 +199,88 @@ TEST(Session, DenormalsAreZeroDuringARunOnly) {
   EXPECT_GT(smallest + smallest, 0.0F);
 }
 #endif
+
+TEST(Session, RunsIntoTheCallersMemory) {
+  const auto plan = plan_of_outputs();
+  Session session(plan);
+  for (const std::size_t shift : {0, 1}) {
+    for (const float value : {1.0F, 2.0F}) {
+      const Tensor x = Tensor::from<float>(Shape({2, 3}), std::vector<float>(6, value));
+      const ConstTensorView view = x.view();
+      OutputMemory memory(*plan, shift);
+      WrittenPlaces written;
+      session.set_observer(&written);
+      session.run({&view, 1}, memory.views);
+      session.set_observer(nullptr);
+      EXPECT_THAT(values(memory.views[0]), testing::Each(2 * value));
+      EXPECT_THAT(values(memory.views[1]), testing::Each(4 * value));
+      EXPECT_THAT(values(memory.views[2]), testing::Each(3 * value));
+      EXPECT_THAT(values(memory.views[3]), testing::Each(value));
+      EXPECT_THAT(values(memory.views[4]), testing::ElementsAre(7, 8));
+      // By the kernels themselves where it is aligned, but not what is computed in place.
+      EXPECT_EQ(written.has(memory.views[0]), shift == 0);
+      EXPECT_EQ(written.has(memory.views[1]), shift == 0);
+      EXPECT_FALSE(written.has(memory.views[2]));
+      // Views are again in the session's memory.
+      const std::span<const ConstTensorView> own = session.run({&view, 1});
+      EXPECT_THAT(values(own[0]), testing::Each(2 * value));
+      EXPECT_NE(own[0].data, memory.views[0].data);
+    }
+  }
+}
+
+TEST(Session, RunsMicroBatchesIntoTheCallersMemory) {
+  const auto plan = plan_of_outputs(5, 2);
+  ASSERT_TRUE(plan->micro_batches().cut());
+  Session session(plan);
+  std::vector<float> numbers(15);
+  std::iota(numbers.begin(), numbers.end(), 1.0F);
+  const Tensor x = Tensor::from<float>(Shape({5, 3}), numbers);
+  const ConstTensorView view = x.view();
+  const std::span<const ConstTensorView> own = session.run({&view, 1});
+  for (const std::size_t shift : {0, 1}) {
+    OutputMemory memory(*plan, shift);
+    session.run({&view, 1}, memory.views);
+    for (std::size_t i = 0; i < own.size(); ++i) EXPECT_EQ(values(memory.views[i]), values(own[i]));
+  }
+}
+
+TEST(Session, RefusesOtherMemoryForOutputs) {
+  const auto plan = plan_of_outputs();
+  Session session(plan);
+  Tensor x = Tensor::from<float>(Shape({2, 3}), std::vector<float>(6, 1));
+  const ConstTensorView view = std::as_const(x).view();
+  const auto refused = [&](const std::vector<TensorView>& outputs, const char* text) {
+    EXPECT_THAT(([&] {
+                  session.run({&view, 1}, outputs);
+                }),
+                testing::ThrowsMessage<Error>(testing::HasSubstr(text)));
+  };
+  OutputMemory memory(*plan, 0);
+  const std::vector<TensorView>& good = memory.views;
+  std::vector<TensorView> outputs(good.begin(), good.end() - 1);
+  refused(outputs, "memory for 4 outputs given, the model has 5");
+  outputs = good;
+  outputs[1].desc.shape = Shape({6});
+  refused(outputs, "output 'b' must be f32 2x3x1 row_major, got f32 6");
+  outputs = good;
+  outputs[1].data = nullptr;
+  refused(outputs, "without data");
+  outputs = good;
+  outputs[0].data = x.view().data + 4;
+  refused(outputs, "output 'a' overlaps that of input 'x'");
+  outputs = good;
+  outputs[2].data = outputs[0].data + 20;
+  refused(outputs, "output 'c' overlaps that of output 'a'");
+  const std::span<const ConstTensorView> own = session.run({&view, 1});
+  outputs = good;
+  outputs[0].data = const_cast<std::byte*>(own[0].data);
+  refused(outputs, "output 'a' is to be written into the memory of this session");
+  for (const TensorView& output : good)
+    EXPECT_THAT(values(output), testing::Each(testing::IsNan())) << "nothing is written";
+  session.run({&view, 1}, good);
+  EXPECT_THAT(values(good[0]), testing::Each(2));
+}
 
 TEST(Session, SessionsShareAPool) {
   Session first(small_plan(2));
