@@ -71,8 +71,9 @@ struct Prediction {
 
 /// An image classifier: a model with one input [N, 3, H, W], [N, 1, H, W] (luma) or the same with channels last or
 /// without N, in f32 or u8 (bytes as they are), and an output [N, classes], the first one or the only one of that form.
-/// Where that is one score alone there are two classes, no and yes. One thread at a time may use a Classifier; copies
-/// share the model and have memory of their own, so give every thread a copy.
+/// Where that is one score alone there are two classes, no and yes. LoadOptions::batch says how many images a run takes;
+/// where there are fewer, the rest is zeros. One thread at a time may use a Classifier; copies share the model and have
+/// memory of their own, so give every thread a copy.
 class PIPIT_API Classifier {
  public:
   /// Loads a model: an ONNX file, or one of the names that `pipit models` lists. Throws what CompiledModel does; Error
@@ -96,6 +97,18 @@ class PIPIT_API Classifier {
   std::vector<Prediction> classify(const PixelView& image, int top = 5);
   /// The same of the bytes of such a file.
   std::vector<Prediction> classify_encoded(std::span<const std::byte> file, int top = 5);
+
+  /// The same of many image files, one answer for each in their order: decoded with all threads that the model runs
+  /// with, and computed LoadOptions::batch at a time. The answers have the bits of classify(), unless the model mixes
+  /// the samples of a batch. Throws what classify() does for the first image, in order, for which it would; then there
+  /// are no answers.
+  std::vector<std::vector<Prediction>> classify_all(std::span<const std::filesystem::path> images,
+                                                    int top = 5);
+  /// The same of pixels.
+  std::vector<std::vector<Prediction>> classify_all(std::span<const PixelView> images, int top = 5);
+  /// The same of the bytes of files.
+  std::vector<std::vector<Prediction>> classify_all_encoded(std::span<const std::span<const std::byte>> files,
+                                                            int top = 5);
 
   /// The name of every class; empty where neither model nor options have them ("no" and "yes" where these are the
   /// classes).

@@ -163,9 +163,6 @@ TEST(Classifier, RefusesWhatDoesNotFit) {
   options.preprocess.crop.reset();
   options.preprocess.preset = "imaginary";
   EXPECT_THAT([&] { Classifier(kModel, options); }, ThrowsMessage<Error>(HasSubstr("torchvision")));
-  options = one_thread();
-  options.load.batch = 2;
-  EXPECT_THAT([&] { Classifier(kModel, options); }, ThrowsMessage<Error>(HasSubstr("one image at a time")));
 
   Classifier classifier(kModel, one_thread());
   EXPECT_THAT([&] { classifier.classify(scratch / "none.jpg"); },
@@ -178,6 +175,72 @@ TEST(Classifier, RefusesWhatDoesNotFit) {
   EXPECT_THROW(classifier.classify(PixelView{pixels, 32, 32}, 0), Error);
   // An error leaves the classifier as it was.
   EXPECT_THAT(classifier.classify(PixelView{pixels, 32, 32}), SizeIs(5));
+}
+
+TEST(Classifier, ClassifiesManyImagesInOrder) {
+  const Scratch scratch("classifier-many");
+  constexpr std::size_t kImages = 11;
+  std::vector<std::filesystem::path> paths;
+  std::vector<std::string> files;
+  std::vector<std::vector<std::uint8_t>> rgb;
+  std::vector<std::span<const std::byte>> encoded;
+  std::vector<PixelView> pixels;
+  for (unsigned i = 0; i < kImages; ++i) {
+    files.push_back(bmp(32, i));
+    paths.push_back(scratch.write("image" + std::to_string(i) + ".bmp", files.back()));
+    rgb.push_back(pattern(32, i));
+  }
+  for (std::size_t i = 0; i < kImages; ++i) {
+    encoded.push_back(std::as_bytes(std::span(files[i])));
+    pixels.push_back({rgb[i], 32, 32});
+  }
+  for (const int threads : {1, 2}) {
+    for (const std::int64_t batch : {1, 4, 16}) {
+      ClassifierOptions options = one_thread();
+      options.load.threads = threads;
+      options.load.batch = batch;
+      Classifier classifier(kModel, options);
+      std::vector<std::vector<std::pair<int, float>>> expected;
+      for (const PixelView& image : pixels) expected.push_back(answer(classifier.classify(image, 3)));
+      EXPECT_NE(expected[0], expected[1]);
+      const auto check = [&](const std::vector<std::vector<Prediction>>& answers) {
+        ASSERT_THAT(answers, SizeIs(kImages));
+        for (std::size_t i = 0; i < kImages; ++i)
+          EXPECT_EQ(answer(answers[i]), expected[i]) << "image " << i << ", batch " << batch;
+      };
+      check(classifier.classify_all(pixels, 3));
+      check(classifier.classify_all(paths, 3));
+      check(classifier.classify_all_encoded(encoded, 3));
+      // One after many: what others have left in the batch does not matter.
+      EXPECT_EQ(answer(classifier.classify(pixels[2], 3)), expected[2]);
+      EXPECT_THAT(classifier.classify_all(std::span<const PixelView>()), testing::IsEmpty());
+    }
+  }
+}
+
+TEST(Classifier, SaysWhichOfManyImagesIsWrong) {
+  const Scratch scratch("classifier-many-wrong");
+  ClassifierOptions options = one_thread();
+  options.load.batch = 4;
+  options.load.threads = 2;
+  Classifier classifier(kModel, options);
+  std::vector<std::filesystem::path> paths;
+  for (unsigned i = 0; i < 9; ++i)
+    paths.push_back(scratch.write("image" + std::to_string(i) + ".bmp", bmp(32, i)));
+  paths[6] = scratch.write("broken.jpg", "no image");
+  paths[7] = scratch / "none.jpg";
+  EXPECT_THAT([&] { classifier.classify_all(paths); }, ThrowsMessage<Error>(HasSubstr("broken.jpg")));
+  const std::vector<std::uint8_t> rgb = pattern(32, 1);
+  std::vector<PixelView> pixels(6, PixelView{rgb, 32, 32});
+  pixels[5].width = 31;
+  EXPECT_THROW(classifier.classify_all(pixels), Error);
+  EXPECT_THROW(classifier.classify_all(pixels, 0), Error);
+  const std::string file = "text";
+  const std::vector<std::span<const std::byte>> encoded = {std::as_bytes(std::span(file))};
+  EXPECT_THAT([&] { classifier.classify_all_encoded(encoded); },
+              ThrowsMessage<Error>(HasSubstr("image 0 in memory")));
+  paths.resize(6);
+  EXPECT_THAT(classifier.classify_all(paths), SizeIs(6)) << "an error leaves the classifier as it was";
 }
 
 TEST(Classifier, CopiesAnswerInThreadsOfTheirOwn) {
