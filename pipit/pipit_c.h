@@ -150,6 +150,13 @@ PIPIT_API pipit_code pipit_model_input(const pipit_model* model, size_t index, c
 /// The same of output `index`.
 PIPIT_API pipit_code pipit_model_output(const pipit_model* model, size_t index, const char** name,
                                         pipit_tensor* tensor, pipit_status** status);
+/// Sets `index` to that of the input called `name`; PIPIT_INVALID_ARGUMENT, whose message lists the names, where there
+/// is none.
+PIPIT_API pipit_code pipit_model_find_input(const pipit_model* model, const char* name, size_t* index,
+                                            pipit_status** status);
+/// The same of an output.
+PIPIT_API pipit_code pipit_model_find_output(const pipit_model* model, const char* name, size_t* index,
+                                             pipit_status** status);
 /// How many sentences there are that a user should know, such as rewrites that were not possible.
 PIPIT_API size_t pipit_model_note_count(const pipit_model* model);
 /// Sentence `index`; NULL where there is none.
@@ -165,14 +172,16 @@ PIPIT_API size_t pipit_model_arena_bytes(const pipit_model* model);
 PIPIT_API pipit_session* pipit_session_new(const pipit_model* model, int device, pipit_status** status);
 /// Frees it, with the views that it has returned.
 PIPIT_API void pipit_session_free(pipit_session* session);
-/// Runs the model on one tensor for each input, in their order, with exactly their types and shapes, and copies the
-/// results into the memory of `outputs`, one tensor for each output. Allocates nothing (on a GPU: from the second run
-/// on). The same inputs give the same bits for any number of threads. After an error nothing is written. Inputs must
-/// not lie in views of this session.
+/// Runs the model on one tensor for each input, in their order, with exactly their types and shapes, and writes the
+/// results to the memory of `outputs`, one tensor for each output: without a copy on the CPU if the memory is aligned to
+/// 64 bytes and the last layer neither works in place nor puts together what others wrote, else with one. Allocates
+/// nothing (on a GPU: from the second run on). The same inputs give the same bits for any number of threads. An output
+/// must overlap neither an input nor another output nor views of this session, in which inputs must not lie either: that
+/// is PIPIT_ERROR. What is refused writes nothing; after an error of the run itself the outputs hold anything.
 PIPIT_API pipit_code pipit_session_run(pipit_session* session, const pipit_tensor* inputs, size_t input_count,
                                        const pipit_tensor* outputs, size_t output_count,
                                        pipit_status** status);
-/// The same without a copy: fills `outputs` with views of the session's memory, which must not be written and are valid
+/// The same in the session's own memory: fills `outputs` with views of the session's memory, which must not be written and are valid
 /// until its next run.
 PIPIT_API pipit_code pipit_session_run_views(pipit_session* session, const pipit_tensor* inputs,
                                              size_t input_count, pipit_tensor* outputs, size_t output_count,
@@ -206,6 +215,12 @@ PIPIT_API pipit_predictions* pipit_classifier_classify_bytes(pipit_classifier* c
 PIPIT_API pipit_predictions* pipit_classifier_classify_pixels(pipit_classifier* classifier,
                                                               const uint8_t* rgb, int height, int width,
                                                               int top, pipit_status** status);
+/// The same of many files, one answer for each in their order: decoded with all threads that the model runs with, and
+/// computed as many at a time as the option `batch` says. Sets `answers`, `count` pointers, which belong to the caller;
+/// to NULL after an error, whose message begins with the first path, in order, that is the reason.
+PIPIT_API pipit_code pipit_classifier_classify_files(pipit_classifier* classifier, const char* const* paths,
+                                                     size_t count, int top, pipit_predictions** answers,
+                                                     pipit_status** status);
 /// How many classes it tells apart.
 PIPIT_API int64_t pipit_classifier_class_count(const pipit_classifier* classifier);
 /// The name of class `index`; NULL where it has none.

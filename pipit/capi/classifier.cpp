@@ -1,4 +1,7 @@
 // Classifiers and their answers.
+#include <algorithm>
+#include <memory>
+
 #include "pipit/capi/handles.h"
 
 using namespace pipit;
@@ -80,6 +83,28 @@ pipit_predictions* pipit_classifier_classify_pixels(pipit_classifier* classifier
     pixels.height = height;
     pixels.width = width;
     return new pipit_predictions{classifier->classifier.classify(pixels, top)};
+  });
+}
+
+pipit_code pipit_classifier_classify_files(pipit_classifier* classifier, const char* const* paths,
+                                           size_t count, int top, pipit_predictions** answers,
+                                           pipit_status** status) {
+  if (answers != nullptr) std::fill_n(answers, count, nullptr);
+  return done(status, [&] {
+    need(classifier, "classifier");
+    check_top(top);
+    if (count == 0) return;
+    need(paths, "paths");
+    need(answers, "answers");
+    std::vector<std::filesystem::path> files;
+    for (size_t i = 0; i < count; ++i) {
+      need(paths[i], "a path");
+      files.emplace_back(paths[i]);
+    }
+    std::vector<std::unique_ptr<pipit_predictions>> handles;
+    for (std::vector<Prediction>& all : classifier->classifier.classify_all(files, top))
+      handles.push_back(std::make_unique<pipit_predictions>(pipit_predictions{std::move(all)}));
+    for (size_t i = 0; i < count; ++i) answers[i] = handles[i].release();
   });
 }
 

@@ -40,7 +40,8 @@ struct pipit_model {
 struct pipit_session {
   pipit::CompiledModel model;
   pipit::ModelSession session;
-  std::vector<pipit::ArrayView> inputs;  // of the run
+  std::vector<pipit::ArrayView> inputs;          // of the run
+  std::vector<pipit::MutableArrayView> outputs;  // likewise
 };
 
 struct pipit_classifier {

@@ -1,7 +1,6 @@
 // Models, sessions and tensors.
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 
 #include "pipit/capi/handles.h"
 
@@ -130,6 +129,24 @@ void describe_one(const pipit_model* model, std::span<const TensorInfo> (Compile
   describe(infos[index], *tensor);
 }
 
+void find(const pipit_model* model, std::span<const TensorInfo> (CompiledModel::*all)() const,
+          const char* what, const char* name, size_t* index) {
+  need(model, "model");
+  need(name, "name");
+  need(index, "index");
+  std::string names;
+  const std::span<const TensorInfo> infos = (model->model.*all)();
+  for (std::size_t i = 0; i < infos.size(); ++i) {
+    if (infos[i].name == name) {
+      *index = i;
+      return;
+    }
+    names += (i == 0 ? "'" : ", '") + infos[i].name + "'";
+  }
+  throw ArgumentError("there is no " + std::string(what) + " '" + name + "'; the model has " +
+                      (names.empty() ? "none" : names));
+}
+
 std::span<const ArrayView> run(pipit_session& session, const pipit_tensor* inputs, std::size_t count) {
   arrays_of(inputs, count, session.model.inputs(), "input", session.inputs);
   return session.session.run(session.inputs);
@@ -193,6 +210,16 @@ pipit_code pipit_model_output(const pipit_model* model, size_t index, const char
   return done(status, [&] { describe_one(model, &CompiledModel::outputs, "output", index, name, tensor); });
 }
 
+pipit_code pipit_model_find_input(const pipit_model* model, const char* name, size_t* index,
+                                  pipit_status** status) {
+  return done(status, [&] { find(model, &CompiledModel::inputs, "input", name, index); });
+}
+
+pipit_code pipit_model_find_output(const pipit_model* model, const char* name, size_t* index,
+                                   pipit_status** status) {
+  return done(status, [&] { find(model, &CompiledModel::outputs, "output", name, index); });
+}
+
 size_t pipit_model_note_count(const pipit_model* model) {
   return model != nullptr ? model->model.notes().size() : 0;
 }
@@ -223,7 +250,7 @@ pipit_session* pipit_session_new(const pipit_model* model, int device, pipit_sta
     if (device < 0 || device >= model->model.devices())
       throw ArgumentError("device is " + std::to_string(device) + "; the model was compiled for " +
                           std::to_string(model->model.devices()));
-    return new pipit_session{model->model, model->model.session(device), {}};
+    return new pipit_session{model->model, model->model.session(device), {}, {}};
   });
 }
 
@@ -237,14 +264,16 @@ pipit_code pipit_session_run(pipit_session* session, const pipit_tensor* inputs,
     need(session, "session");
     check_outputs(*session, outputs, output_count);
     const std::span<const TensorInfo> infos = session->model.outputs();
-    for (std::size_t i = 0; i < output_count; ++i) array_of(outputs[i], infos[i], "output");
-    const std::span<const ArrayView> results = run(*session, inputs, input_count);
+    session->outputs.resize(output_count);
     for (std::size_t i = 0; i < output_count; ++i) {
-      const std::size_t bytes =
-          static_cast<std::size_t>(infos[i].shape.elements()) * dtype_bytes(infos[i].dtype);
-      if (bytes > 0)
-        std::memcpy(static_cast<char*>(outputs[i].data) + outputs[i].byte_offset, results[i].data, bytes);
+      const ArrayView array = array_of(outputs[i], infos[i], "output");
+      MutableArrayView& into = session->outputs[i];
+      into.dtype = array.dtype;
+      into.shape = array.shape;
+      into.data = const_cast<void*>(array.data);  // DLTensor's are
     }
+    arrays_of(inputs, input_count, session->model.inputs(), "input", session->inputs);
+    session->session.run(session->inputs, session->outputs);
   });
 }
 

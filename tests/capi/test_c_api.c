@@ -153,6 +153,7 @@ static void test_options(void) {
 
 static void test_nothing(void) {
   pipit_tensor tensor;
+  size_t size;
   const char* name;
   char* notes;
   /* Without a handle there is nothing. */
@@ -182,6 +183,8 @@ static void test_nothing(void) {
   REFUSED(PIPIT_INVALID_ARGUMENT, "name is NULL");
   CHECK(pipit_model_input(NULL, 0, &name, &tensor, &status) == PIPIT_INVALID_ARGUMENT);
   CHECK(pipit_model_output(NULL, 0, &name, &tensor, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_model_find_input(NULL, "x", &size, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_model_find_output(NULL, "x", &size, &status) == PIPIT_INVALID_ARGUMENT);
   CHECK(pipit_session_new(NULL, 0, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "model is NULL");
   CHECK(pipit_session_run(NULL, &tensor, 1, &tensor, 1, &status) == PIPIT_INVALID_ARGUMENT);
@@ -192,6 +195,7 @@ static void test_nothing(void) {
   CHECK(pipit_classifier_classify_file(NULL, "x", 1, &status) == NULL);
   CHECK(pipit_classifier_classify_bytes(NULL, "x", 1, 1, &status) == NULL);
   CHECK(pipit_classifier_classify_pixels(NULL, (const uint8_t*)"", 1, 1, 1, &status) == NULL);
+  CHECK(pipit_classifier_classify_files(NULL, NULL, 0, 1, NULL, &status) == PIPIT_INVALID_ARGUMENT);
   CHECK(pipit_calibrate(NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, &status) == PIPIT_INVALID_ARGUMENT);
   CHECK(pipit_calibrate(kModel, NULL, 1, "p", NULL, NULL, NULL, &notes, &status) == PIPIT_INVALID_ARGUMENT);
   REFUSED(PIPIT_INVALID_ARGUMENT, "images is NULL");
@@ -228,6 +232,7 @@ static void test_tensors(void) {
   int64_t shape[4] = {1, 4, 1, 1}, strides[4] = {4, 1, 1, 1};
   pipit_tensor input, output, view;
   const char* name = NULL;
+  size_t index = 9;
   pipit_session* session;
   pipit_model* model = pipit_model_load_bytes(kRelu, sizeof kRelu, "relu", NULL, &status);
   CHECK(model != NULL && strcmp(pipit_model_name(model), "relu") == 0);
@@ -242,6 +247,11 @@ static void test_tensors(void) {
   CHECK(pipit_model_input(model, 1, NULL, &output, &status) == PIPIT_INVALID_ARGUMENT);
   REFUSED(PIPIT_INVALID_ARGUMENT, "there is no input 1; the model has 1");
   CHECK(pipit_model_output(model, 0, NULL, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_model_find_input(model, "x", &index, &status) == PIPIT_OK && index == 0);
+  index = 9;
+  CHECK(pipit_model_find_output(model, "y", &index, &status) == PIPIT_OK && index == 0);
+  CHECK(pipit_model_find_output(model, "x", &index, &status) == PIPIT_INVALID_ARGUMENT && index == 0);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "there is no output 'x'; the model has 'y'");
   CHECK(pipit_session_new(model, 1, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "device is 1");
   CHECK(pipit_session_new(model, -1, &status) == NULL);
@@ -310,6 +320,13 @@ static void test_tensors(void) {
   CHECK(y[3] == 9);
   CHECK(pipit_session_run(session, &input, 1, &output, 1, &status) == PIPIT_OK);
   CHECK(y[3] == 4 && status == NULL);
+  /* Outputs have memory of their own. */
+  output.data = before_x + 3;
+  CHECK(pipit_session_run(session, &input, 1, &output, 1, &status) == PIPIT_ERROR);
+  REFUSED(PIPIT_ERROR, "output 'y' overlaps that of input 'x'");
+  output.data = view.data;
+  CHECK(pipit_session_run(session, &input, 1, &output, 1, &status) == PIPIT_ERROR);
+  REFUSED(PIPIT_ERROR, "memory of this session");
   pipit_session_free(session);
 }
 
@@ -327,7 +344,9 @@ static void test_classifier(const char* image, const unsigned char* bmp, size_t 
   uint8_t rgb[kValues];
   float sum = 0;
   size_t i;
-  pipit_predictions *by_file, *by_bytes, *by_pixels, *by_clone;
+  enum { kMany = 3 };
+  const char* paths[kMany];
+  pipit_predictions *by_file, *by_bytes, *by_pixels, *by_clone, *many[kMany];
   pipit_classifier *classifier = pipit_classifier_load(kModel, NULL, &status), *clone;
   CHECK(classifier != NULL && pipit_classifier_class_count(classifier) == kClasses);
   CHECK(strcmp(pipit_classifier_label(classifier, 3), "cat") == 0);
@@ -351,6 +370,23 @@ static void test_classifier(const char* image, const unsigned char* bmp, size_t 
   CHECK(pipit_predictions_index(by_file, kClasses) == -1 &&
         pipit_predictions_label(by_file, kClasses) == NULL);
   clone = pipit_classifier_clone(classifier, &status);
+  for (i = 0; i < kMany; ++i) paths[i] = image;
+  CHECK(pipit_classifier_classify_files(classifier, paths, kMany, kClasses, many, &status) == PIPIT_OK);
+  for (i = 0; i < kMany; ++i) {
+    check_same(many[i], by_file, kClasses);
+    pipit_predictions_free(many[i]);
+  }
+  paths[1] = "no such image";
+  CHECK(pipit_classifier_classify_files(classifier, paths, kMany, 1, many, &status) == PIPIT_ERROR);
+  REFUSED(PIPIT_ERROR, "no such image");
+  for (i = 0; i < kMany; ++i) CHECK(many[i] == NULL);
+  paths[1] = NULL;
+  CHECK(pipit_classifier_classify_files(classifier, paths, kMany, 1, many, &status) ==
+        PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "a path is NULL");
+  CHECK(pipit_classifier_classify_files(classifier, NULL, kMany, 1, many, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_classifier_classify_files(classifier, paths, 1, 1, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_classifier_classify_files(classifier, NULL, 0, 1, NULL, &status) == PIPIT_OK);
 
   CHECK(pipit_classifier_classify_file(classifier, "no such image", 1, &status) == NULL);
   REFUSED(PIPIT_ERROR, "no such image");
