@@ -4,7 +4,7 @@
 ///
 /// Three levels:
 ///   - Classifier: images in, labels with probabilities out;
-///   - CompiledModel and ModelSession: tensors in, tensors out, on a CPU or on GPUs;
+///   - CompiledModel and ModelSession: tensors in, tensors out, on a CPU or on GPUs; AsyncRunner: many runs at once;
 ///   - tools: evaluating, calibrating, quantizing, profiling, comparing layers.
 ///
 /// Functions throw Error: ArgumentError for options that cannot be, UnsupportedError for what pipit does not implement;
@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "pipit/annotate.h"
+#include "pipit/async_runner.h"
 #include "pipit/calibrate.h"
 #include "pipit/classifier.h"
 #include "pipit/compiled_model.h"

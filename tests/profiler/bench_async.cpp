@@ -1,0 +1,124 @@
+// Throughput of AsyncRunner beside that of `pipit bench --streams`: threads of the caller's with sessions of their own,
+// which run the same model on the same input, in turns.
+//
+//   bench_async MODEL [STREAMS [THREADS [TURNS]]]
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "engine/platform/thread_pool.h"
+#include "engine/runtime/session.h"
+#include "pipit/detail/load.h"
+#include "pipit/pipit.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace pipit;
+using namespace pipit::internal;
+
+constexpr double kTurnMs = 500;
+
+double ms_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+// Runs a second of threads that each run their session, as bench does.
+double of_sessions(std::vector<std::unique_ptr<Session>>& sessions, std::span<const ConstTensorView> inputs) {
+  std::vector<double> rates(sessions.size());
+  std::vector<std::jthread> threads;
+  for (std::size_t s = 0; s < sessions.size(); ++s) {
+    threads.emplace_back([&, s] {
+      const auto begin = Clock::now();
+      int runs = 0;
+      do {
+        sessions[s]->run(inputs);
+        ++runs;
+      } while (ms_since(begin) < kTurnMs);
+      rates[s] = 1000 * runs / ms_since(begin);
+    });
+  }
+  threads.clear();
+  double sum = 0;
+  for (const double rate : rates) sum += rate;
+  return sum;
+}
+
+double of_runner(AsyncRunner& runner, std::span<const ArrayView> inputs, std::vector<Array>& memory) {
+  std::vector<MutableArrayView> outputs;
+  const std::size_t each = runner.model().outputs().size();
+  for (Array& array : memory) outputs.push_back(array.view());
+  const auto begin = Clock::now();
+  int runs = 0;
+  for (std::size_t at = 0; ms_since(begin) < kTurnMs; at = (at + each) % outputs.size(), ++runs)
+    runner.submit(inputs, std::span(outputs).subspan(at, each), [](const std::exception_ptr&) {});
+  runner.wait();
+  return 1000 * runs / ms_since(begin);
+}
+
+double of_futures(AsyncRunner& runner, std::span<const ArrayView> inputs) {
+  std::vector<std::future<std::vector<Array>>> futures;
+  const auto begin = Clock::now();
+  while (ms_since(begin) < kTurnMs) futures.push_back(runner.submit(inputs));
+  for (auto& future : futures) future.get();
+  return 1000 * static_cast<double>(futures.size()) / ms_since(begin);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto number = [&](int i, int otherwise) { return argc > i ? std::atoi(argv[i]) : otherwise; };
+  const int streams = number(2, default_threads()), threads = number(3, default_threads());
+  LoadOptions load;
+  load.threads = (threads + streams - 1) / streams;
+  const CompiledModel model(argc > 1 ? argv[1] : "resnet20-cifar10", load);
+  std::vector<std::unique_ptr<Session>> sessions;
+  for (int s = 0; s < streams; ++s)
+    sessions.push_back(std::make_unique<Session>(
+        model.state().plans[0],
+        std::make_shared<ThreadPool>(threads / streams + (s < threads % streams ? 1 : 0))));
+  AsyncRunner runner(model, {.streams = streams, .threads = threads});
+  std::vector<Array> inputs, memory;
+  std::vector<ArrayView> arrays;
+  std::vector<ConstTensorView> views;
+  for (const TensorInfo& info : model.inputs()) {
+    MutableArrayView array = inputs.emplace_back(info.dtype, info.shape).view();
+    auto* const values = static_cast<float*>(array.data);
+    for (std::int64_t i = 0; i < info.shape.elements(); ++i)
+      values[i] = static_cast<float>(i * 2654435761 % 1000) / 500 - 1;
+    arrays.push_back(inputs.back());
+    views.push_back({TensorDesc{info.shape, info.dtype}, static_cast<const std::byte*>(array.data)});
+  }
+  for (int i = 0; i < 16 * streams; ++i) {
+    for (const TensorInfo& info : model.outputs()) memory.emplace_back(info.dtype, info.shape);
+  }
+  std::vector<double> own, queued, futures, ratios, future_ratios;
+  for (int turn = 0; turn < number(4, 15) + 1; ++turn) {
+    const bool first = turn % 2 == 0;
+    const double a = first ? of_sessions(sessions, views) : 0;
+    const double q = of_runner(runner, arrays, memory);
+    const double f = of_futures(runner, arrays);
+    const double b = first ? a : of_sessions(sessions, views);
+    if (turn == 0) continue;  // warm-up
+    own.push_back(b);
+    queued.push_back(q);
+    futures.push_back(f);
+    ratios.push_back(q / b);
+    future_ratios.push_back(f / b);
+  }
+  fmt::print("{}, {} streams, {} threads\n", model.name(), streams, threads);
+  fmt::print("threads with sessions        {:9.1f} runs/s\n", median(own));
+  fmt::print("AsyncRunner, own memory      {:9.1f} runs/s, {:.1f} %\n", median(queued), 100 * median(ratios));
+  fmt::print("AsyncRunner, futures         {:9.1f} runs/s, {:.1f} %\n", median(futures),
+             100 * median(future_ratios));
+  return 0;
+}
