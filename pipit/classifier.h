@@ -71,9 +71,9 @@ struct Prediction {
 
 /// An image classifier: a model with one input [N, 3, H, W], [N, 1, H, W] (luma) or the same with channels last or
 /// without N, in f32 or u8 (bytes as they are), and an output [N, classes], the first one or the only one of that form.
-/// Where that is one score alone there are two classes, no and yes. LoadOptions::batch says how many images a run takes;
-/// where there are fewer, the rest is zeros. One thread at a time may use a Classifier; copies share the model and have
-/// memory of their own, so give every thread a copy.
+/// Where that is one score alone there are two classes, no and yes. LoadOptions::batch says how many images a run
+/// takes; where there are fewer, the rest is zeros. One thread at a time may use a Classifier; copies share the model
+/// and have memory of their own, so give every thread a copy.
 class PIPIT_API Classifier {
  public:
   /// Loads a model: an ONNX file, or one of the names that `pipit models` lists. Throws what CompiledModel does; Error

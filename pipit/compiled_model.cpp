@@ -50,14 +50,27 @@ Byte* data_of(const Shape& shape, Byte* data) {
   return data == nullptr && shape.elements() == 0 ? &nothing : data;
 }
 
-void take_inputs(SessionState& state, std::span<const ArrayView> inputs) {
+template <typename View>
+void take_inputs(SessionState& state, std::span<const View> inputs) {
   const detail::CompiledState& model = *state.model;
   if (inputs.size() != model.inputs.size())
     fail("{}: {} inputs given, it takes {}", model.name, inputs.size(), model.inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const ArrayView& given = inputs[i];
+    const View& given = inputs[i];
     state.inputs[i] = {TensorDesc{given.shape, given.dtype},
                        data_of(given.shape, static_cast<const std::byte*>(given.data))};
+  }
+}
+
+template <typename View>
+void take_outputs(SessionState& state, std::span<const View> outputs) {
+  const detail::CompiledState& model = *state.model;
+  if (outputs.size() != model.outputs.size())
+    fail("{}: memory for {} outputs given, it has {}", model.name, outputs.size(), model.outputs.size());
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const View& given = outputs[i];
+    state.into[i] = {TensorDesc{given.shape, given.dtype},
+                     data_of(given.shape, static_cast<std::byte*>(given.data))};
   }
 }
 
@@ -150,21 +163,22 @@ std::span<const ArrayView> ModelSession::run(const NamedArrays& inputs) {
 
 void ModelSession::run(std::span<const ArrayView> inputs, std::span<const MutableArrayView> outputs) {
   SessionState& state = *state_;
-  const detail::CompiledState& model = *state.model;
   take_inputs(state, inputs);
-  if (outputs.size() != model.outputs.size())
-    fail("{}: memory for {} outputs given, it has {}", model.name, outputs.size(), model.outputs.size());
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const MutableArrayView& given = outputs[i];
-    state.into[i] = {TensorDesc{given.shape, given.dtype},
-                     data_of(given.shape, static_cast<std::byte*>(given.data))};
-  }
+  take_outputs(state, outputs);
   state.has_views = false;
-  naming(model.name, [&] { state.session.run(state.inputs, state.into); });
+  naming(state.model->name, [&] { state.session.run(state.inputs, state.into); });
 }
 
 void ModelSession::run(const NamedArrays& inputs, std::span<const MutableArrayView> outputs) {
   run(in_order(*state_, inputs), outputs);
+}
+
+void ModelSession::run_on_device(std::span<const DeviceArray> inputs, std::span<const DeviceArray> outputs,
+                                 void* stream) {
+  SessionState& state = *state_;
+  take_inputs(state, inputs);
+  take_outputs(state, outputs);
+  naming(state.model->name, [&] { state.session.run_on_device(state.inputs, state.into, stream); });
 }
 
 const ArrayView& ModelSession::output(std::string_view name) const {

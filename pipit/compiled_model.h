@@ -152,6 +152,20 @@ struct PIPIT_API MutableArrayView {
   void check_count(std::size_t count) const;
 };
 
+/// A dense array in row-major order in the memory of a GPU, which the caller owns: allocated there (cudaMalloc) or
+/// managed. That of an input is only read.
+struct DeviceArray {
+  DType dtype = DType::f32;  ///< of the elements
+  Shape shape;               ///< its extents
+  void* data = nullptr;      ///< address on the GPU of shape.elements() elements
+
+  /// No array.
+  DeviceArray() = default;
+  /// shape.elements() elements from `values` on, an address on the GPU.
+  template <typename T>
+  DeviceArray(T* values, const Shape& extents) : dtype(DTypeOf<T>::value), shape(extents), data(values) {}
+};
+
 /// A dense array in row-major order that owns its memory, which is aligned to 64 bytes. Can be moved, not copied.
 class PIPIT_API Array {
  public:
@@ -241,6 +255,17 @@ class PIPIT_API ModelSession {
   }
   /// The same with inputs by names.
   void run(const NamedArrays& inputs, std::span<const MutableArrayView> outputs);
+
+  /// On a GPU: queues a run on `stream`, a cudaStream_t of the session's GPU (null: the default stream), which reads
+  /// its inputs from memory of that GPU and writes its outputs there, and returns without waiting for it. Nothing is
+  /// copied if the memory is aligned to 64 bytes (cudaMalloc's is) and outputs are as for run() into the caller's
+  /// memory; else there is one copy on the GPU. Runs of one session follow each other, whatever their streams. The
+  /// first run takes as long as launching every kernel, and so does the next one; the same for further addresses, of
+  /// which the session remembers the latest 8 sets. Memory must stay until the run has ended. What a run finds wrong
+  /// with its values (an index out of range) is thrown by a later call of the session. Not while `stream` is captured.
+  /// Throws what run() does, and Error for a model on the CPU and for memory that is not the GPU's.
+  void run_on_device(std::span<const DeviceArray> inputs, std::span<const DeviceArray> outputs,
+                     void* stream = nullptr);
 
   /// Output `name` of the latest run, which returned views; valid as these are. Throws Error, listing the names, where
   /// there is no such output, and Error where no run has returned views, or a later one wrote to the caller's memory.

@@ -96,8 +96,9 @@ PIPIT_API const char* pipit_option_values(size_t index);
 
 /// Where memory lies, as DLDevice.
 typedef struct pipit_device {
-  int32_t device_type;  ///< 1: host memory (kDLCPU); 3: host memory that CUDA has pinned (kDLCUDAHost)
-  int32_t device_id;    ///< 0
+  int32_t device_type;  ///< 1: host memory (kDLCPU); 3: host memory that CUDA has pinned (kDLCUDAHost); for
+      ///< pipit_session_run_on_stream() 2: memory of a GPU (kDLCUDA), 13: managed (kDLCUDAManaged)
+  int32_t device_id;  ///< 0, of a GPU its ordinal
 } pipit_device;
 
 /// A type of elements, as DLDataType.
@@ -107,10 +108,10 @@ typedef struct pipit_dtype {
   uint16_t lanes;  ///< 1
 } pipit_dtype;
 
-/// A dense array in host memory, as DLTensor.
+/// A dense array, as DLTensor.
 typedef struct pipit_tensor {
   void* data;            ///< where it begins
-  pipit_device device;   ///< must be host memory
+  pipit_device device;   ///< must be host memory, but for pipit_session_run_on_stream()
   int32_t ndim;          ///< number of dimensions, 0 to 6
   pipit_dtype dtype;     ///< of the elements
   int64_t* shape;        ///< `ndim` extents, for images mostly N, C, H, W
@@ -173,19 +174,28 @@ PIPIT_API pipit_session* pipit_session_new(const pipit_model* model, int device,
 /// Frees it, with the views that it has returned.
 PIPIT_API void pipit_session_free(pipit_session* session);
 /// Runs the model on one tensor for each input, in their order, with exactly their types and shapes, and writes the
-/// results to the memory of `outputs`, one tensor for each output: without a copy on the CPU if the memory is aligned to
-/// 64 bytes and the last layer neither works in place nor puts together what others wrote, else with one. Allocates
+/// results to the memory of `outputs`, one tensor for each output: without a copy on the CPU if the memory is aligned
+/// to 64 bytes and the last layer neither works in place nor puts together what others wrote, else with one. Allocates
 /// nothing (on a GPU: from the second run on). The same inputs give the same bits for any number of threads. An output
-/// must overlap neither an input nor another output nor views of this session, in which inputs must not lie either: that
-/// is PIPIT_ERROR. What is refused writes nothing; after an error of the run itself the outputs hold anything.
+/// must overlap neither an input nor another output nor views of this session, in which inputs must not lie either:
+/// that is PIPIT_ERROR. What is refused writes nothing; after an error of the run itself the outputs hold anything.
 PIPIT_API pipit_code pipit_session_run(pipit_session* session, const pipit_tensor* inputs, size_t input_count,
                                        const pipit_tensor* outputs, size_t output_count,
                                        pipit_status** status);
-/// The same in the session's own memory: fills `outputs` with views of the session's memory, which must not be written and are valid
-/// until its next run.
+/// The same in the session's own memory, of which `outputs` are filled with views, which must not be written and are
+/// valid until its next run.
 PIPIT_API pipit_code pipit_session_run_views(pipit_session* session, const pipit_tensor* inputs,
                                              size_t input_count, pipit_tensor* outputs, size_t output_count,
                                              pipit_status** status);
+
+/// On a GPU: queues a run on `stream`, a cudaStream_t of the session's GPU (NULL: the default stream), whose inputs and
+/// outputs lie in memory of that GPU, and returns without waiting for it. Nothing is copied where pipit_session_run()
+/// would copy nothing on the CPU; else there is one copy on the GPU. Runs of one session follow each other, whatever
+/// their streams; the memory must stay until they have ended. What a run finds wrong with its values is the error of a
+/// later call of the session. Not while `stream` is captured. PIPIT_ERROR for a model on the CPU.
+PIPIT_API pipit_code pipit_session_run_on_stream(pipit_session* session, const pipit_tensor* inputs,
+                                                 size_t input_count, const pipit_tensor* outputs,
+                                                 size_t output_count, void* stream, pipit_status** status);
 
 /// @}
 /// @name Classifiers

@@ -90,6 +90,16 @@ PinnedBuffer::PinnedBuffer(std::size_t bytes) {
   data_.reset(static_cast<std::byte*>(memory));
 }
 
+bool is_device_memory(const void* data, int gpu) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  return attributes.type == cudaMemoryTypeManaged ||
+         (attributes.type == cudaMemoryTypeDevice && attributes.device == gpu);
+}
+
 Stream::Stream() {
   PIPIT_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
 }
@@ -107,6 +117,10 @@ void Stream::wait(const Event& event) const {
   PIPIT_CUDA(cudaStreamWaitEvent(stream_, event, 0));
 }
 
+void Stream::wait(cudaStream_t stream, const Event& event) {
+  PIPIT_CUDA(cudaStreamWaitEvent(stream, event, 0));
+}
+
 Event::Event(bool blocking) {
   PIPIT_CUDA(cudaEventCreateWithFlags(&event_, blocking ? cudaEventBlockingSync : cudaEventDefault));
 }
@@ -117,6 +131,16 @@ void Event::record(cudaStream_t stream) const {
 
 void Event::synchronize() const {
   PIPIT_CUDA(cudaEventSynchronize(event_));
+}
+
+bool Event::happened() const {
+  const cudaError_t status = cudaEventQuery(event_);
+  if (status == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  check(status, "cudaEventQuery");
+  return true;
 }
 
 double Event::since(const Event& earlier) const {
@@ -149,7 +173,7 @@ void Graph::abandon(const Stream& stream) noexcept {
   (void)cudaGetLastError();
 }
 
-void Graph::launch(const Stream& stream) const {
+void Graph::launch(cudaStream_t stream) const {
   if (graph_ != nullptr) PIPIT_CUDA(cudaGraphLaunch(graph_, stream));
 }
 

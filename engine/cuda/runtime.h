@@ -80,6 +80,9 @@ class PinnedBuffer {
 
 class Event;
 
+/// Whether memory can be read and written by kernels of the GPU `gpu` as it lies there: allocated on it, or managed.
+bool is_device_memory(const void* data, int gpu);
+
 /// A stream of its own on the current GPU, not synchronizing with the default stream.
 class Stream {
  public:
@@ -91,6 +94,8 @@ class Stream {
   void synchronize() const;
   /// Work queued from now on begins after the event's latest record(), if there was one.
   void wait(const Event& event) const;
+  /// The same of a stream that is not pipit's.
+  static void wait(cudaStream_t stream, const Event& event);
 
  private:
   cudaStream_t stream_ = nullptr;
@@ -110,6 +115,8 @@ class Event {
   void record(cudaStream_t stream) const;
   /// Waits until the latest record() has happened.
   void synchronize() const;
+  /// Whether it has happened, or there was none.
+  bool happened() const;
   /// Milliseconds from an earlier event; both must have happened.
   double since(const Event& earlier) const;
 
@@ -146,7 +153,7 @@ class Graph {
   /// Whether something was captured, be it nothing at all.
   explicit operator bool() const { return captured_; }
   /// Launches nothing where nothing was captured: CUDA refuses a graph without nodes.
-  void launch(const Stream& stream) const;
+  void launch(cudaStream_t stream) const;
 
  private:
   /// The lock is to be held until the end.

@@ -4,6 +4,7 @@
 // a copy on the GPU into the inputs that the captured graph reads, the graph, the download. One graph and one staging
 // buffer serve any number of slots, and the copy on the GPU costs a hundredth of the upload that it hides.
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -13,7 +14,9 @@
 #include "engine/base/clock.h"
 #include "engine/cuda/host_step.h"
 #include "engine/cuda/runtime.h"
+#include "engine/plan/memory_planner.h"
 #include "engine/platform/device.h"
+#include "engine/runtime/output_uses.h"
 #include "engine/runtime/session.h"
 
 namespace pipit::internal {
@@ -32,6 +35,11 @@ double median(std::vector<double> values) {
 
 constexpr double kMaxPartsMs = 3000;  // of a profile, for what single steps take
 constexpr int kMinPartRuns = 5;
+constexpr std::size_t kMaxReplays = 8;  // captured graphs for memory of the caller's
+
+bool is_aligned(const std::byte* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % kArenaAlignment == 0;
+}
 
 class CudaSession final : public DeviceSession {
  public:
@@ -70,18 +78,20 @@ class CudaSession final : public DeviceSession {
       device_outputs_.push_back(at(p));
       outputs_.push_back({p.desc, host_outputs_.back().data()});
     }
+    output_uses_ = find_output_uses(*plan_);
   }
 
   // Nothing may be freed under a copy or a kernel that still runs, as after an error between submit and collect.
   ~CudaSession() override {
     (void)cudaStreamSynchronize(uploads_);
     (void)cudaStreamSynchronize(stream_);
+    (void)cudaEventSynchronize(elsewhere_);
   }
   CudaSession(const CudaSession&) = delete;
   CudaSession& operator=(const CudaSession&) = delete;
 
   std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs) override {
-    PIPIT_CUDA(cudaSetDevice(gpu_));
+    enter();
     upload(inputs);
     launch();
     download(host_outputs_);
@@ -90,9 +100,37 @@ class CudaSession final : public DeviceSession {
     return outputs_;
   }
 
+  void run_on_device(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+                     void* stream) override {
+    PIPIT_CUDA(cudaSetDevice(gpu_));
+    const auto user = static_cast<cudaStream_t>(stream);
+    if (elsewhere_.happened()) check_steps();  // of earlier runs; not while one may be writing
+    Replay& replay = replay_of(inputs, outputs);
+    if (warm_ && !replay.graph) {
+      replay.graph = cuda::Graph(stream_, [&] { run_steps_in(inputs, outputs); });
+    }
+    // After what the session does in its own stream, and in the one of the run before.
+    own_.record(stream_);
+    cuda::Stream::wait(user, own_);
+    cuda::Stream::wait(user, elsewhere_);
+    if (warm_) {
+      replay.graph.launch(user);
+    } else {
+      // As launch() does; in the session's own stream, which libraries may keep.
+      own_.record(user);
+      stream_.wait(own_);
+      run_steps_in(inputs, outputs);
+      warm_ = true;
+      own_.record(stream_);
+      cuda::Stream::wait(user, own_);
+    }
+    elsewhere_.record(user);
+    is_elsewhere_ = true;
+  }
+
   std::span<const ConstTensorView> run_observed(std::span<const ConstTensorView> inputs,
                                                 RunObserver& observer) override {
-    PIPIT_CUDA(cudaSetDevice(gpu_));
+    enter();
     upload(inputs);
     observer.before_run();
     for (const Bound& b : bound_) {
@@ -142,7 +180,7 @@ class CudaSession final : public DeviceSession {
   }
 
   void submit(int index) override {
-    PIPIT_CUDA(cudaSetDevice(gpu_));
+    enter();
     const Slot& slot = slots_[static_cast<std::size_t>(index)];
     uploads_.wait(staging_read_);
     for (std::size_t i = 0; i < staging_.size(); ++i) {
@@ -174,7 +212,7 @@ class CudaSession final : public DeviceSession {
 
   Profile profile(std::span<const ConstTensorView> inputs, int warmup, int runs,
                   const std::function<void(int)>& progress) override {
-    PIPIT_CUDA(cudaSetDevice(gpu_));
+    enter();
     for (int r = 0; r < warmup; ++r) {
       run(inputs);
       progress(r + 1);
@@ -234,7 +272,7 @@ class CudaSession final : public DeviceSession {
   }
 
   std::vector<double> repeat_ms(int runs) override {
-    PIPIT_CUDA(cudaSetDevice(gpu_));
+    enter();
     std::vector<Event> marks(static_cast<std::size_t>(runs) + 1);
     launch();  // captures the graph if need be, and keeps the stream busy until the others are queued
     marks[0].record(stream_);
@@ -267,6 +305,105 @@ class CudaSession final : public DeviceSession {
     Event end;
     Event done{true};  // after the download
   };
+
+  // A run in memory of the caller's, captured.
+  struct Replay {
+    std::vector<const std::byte*> inputs;
+    std::vector<const std::byte*> outputs;
+    cuda::Graph graph;
+  };
+
+  // Before anything that uses the arena in the session's own stream: runs in others come first.
+  void enter() {
+    PIPIT_CUDA(cudaSetDevice(gpu_));
+    if (std::exchange(is_elsewhere_, false)) stream_.wait(elsewhere_);
+  }
+
+  static bool same(const std::vector<const std::byte*>& places, const auto& views) {
+    return std::ranges::equal(places, views, {}, {}, [](const auto& view) { return view.data; });
+  }
+
+  // The one with this memory; else the one that was made first is forgotten where there are many.
+  Replay& replay_of(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) {
+    for (Replay& replay : replays_) {
+      if (same(replay.inputs, inputs) && same(replay.outputs, outputs)) return replay;
+    }
+    const Graph& graph = plan_->graph();
+    Replay made;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      check_memory(inputs[i].data, inputs[i].desc, "input", graph.value(graph.inputs()[i]).name);
+      made.inputs.push_back(inputs[i].data);
+    }
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      check_memory(outputs[i].data, outputs[i].desc, "output", graph.output_names()[i]);
+      made.outputs.push_back(outputs[i].data);
+    }
+    if (replays_.size() == kMaxReplays) replays_.erase(replays_.begin());
+    return replays_.emplace_back(std::move(made));
+  }
+
+  void check_memory(const std::byte* data, const TensorDesc& desc, const char* what,
+                    const std::string& name) const {
+    if (desc.bytes() > 0 && !cuda::is_device_memory(data, gpu_))
+      fail("{} '{}' does not lie in memory of GPU {}: give what cudaMalloc returned there", what, name, gpu_);
+  }
+
+  // All steps, in the session's own stream, on memory of the caller's instead of its own.
+  void run_steps_in(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) {
+    bind(inputs, outputs);
+    try {
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        if (!is_aligned(inputs[i].data))
+          copy_on_device(device_inputs_[i].data(), inputs[i].data, inputs[i].desc.bytes());
+      }
+      run_steps(bound_.size());
+      for (std::size_t i = 0; i < outputs.size(); ++i) {
+        if (is_written_in_place(i, outputs[i])) continue;
+        const Placement& p = plan_->outputs()[i];
+        const std::byte* from = p.kind == Placement::Kind::input
+                                    ? inputs[static_cast<std::size_t>(p.input)].data
+                                    : device_outputs_[i];
+        copy_on_device(outputs[i].data, from, outputs[i].desc.bytes());
+      }
+    } catch (...) {
+      bind({}, {});
+      throw;
+    }
+    bind({}, {});
+  }
+
+  bool is_written_in_place(std::size_t output, const TensorView& view) const {
+    return !output_uses_[output].empty() && is_aligned(view.data);
+  }
+
+  void copy_on_device(std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (bytes > 0) PIPIT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
+  }
+
+  // Points the steps to memory of the caller's; without any: back to the session's own.
+  void bind(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) {
+    for (Bound& b : bound_) {
+      for (std::size_t i = 0; i < b.step->inputs.size(); ++i) {
+        const Placement& p = b.step->inputs[i];
+        if (p.kind != Placement::Kind::input) continue;
+        const auto input = static_cast<std::size_t>(p.input);
+        const bool given = !inputs.empty() && is_aligned(inputs[input].data);
+        b.inputs[i].data = given ? inputs[input].data : device_inputs_[input].data();
+      }
+    }
+    for (std::size_t i = 0; i < output_uses_.size(); ++i) {
+      const bool given = !outputs.empty() && is_written_in_place(i, outputs[i]);
+      std::byte* const place = given ? outputs[i].data : device_outputs_[i];
+      for (const OutputUse& use : output_uses_[i]) {
+        Bound& b = bound_[use.step];
+        if (use.written) {
+          b.outputs[use.operand].data = place + use.offset;
+        } else {
+          b.inputs[use.operand].data = place + use.offset;
+        }
+      }
+    }
+  }
 
   std::byte* at(const Placement& p) {
     switch (p.kind) {
@@ -391,6 +528,11 @@ class CudaSession final : public DeviceSession {
   std::vector<ConstTensorView> outputs_;
   cuda::Graph graph_;
   bool warm_ = false;
+  std::vector<std::vector<OutputUse>> output_uses_;
+  std::vector<Replay> replays_;
+  Event own_;                          // what the session's stream has done, for a stream of the caller's
+  Event elsewhere_;                    // the latest run in a stream of the caller's
+  bool is_elsewhere_ = false;          // and the session's stream has not waited for it yet
   std::vector<DeviceBuffer> staging_;  // one per input; empty until there are slots
   std::vector<Slot> slots_;
 };

@@ -30,6 +30,9 @@ class DeviceSession {
   /// The same step by step, as Session::set_observer says.
   virtual std::span<const ConstTensorView> run_observed(std::span<const ConstTensorView> inputs,
                                                         RunObserver& observer) = 0;
+  /// Session::run_on_device, which has checked descs and overlaps.
+  virtual void run_on_device(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+                             void* stream) = 0;
   /// Session's functions of these names, which has checked the arguments and the order of the calls.
   virtual void make_slots(int count) = 0;
   virtual TensorView slot_input(int slot, int input) = 0;

@@ -115,6 +115,13 @@ void Session::run(std::span<const ConstTensorView> inputs, std::span<const Tenso
   }
 }
 
+void Session::run_on_device(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+                            void* stream) {
+  if (!device_) fail("memory of a GPU is for models on a GPU; this one runs on the CPU");
+  check(inputs, outputs);
+  device_->run_on_device(inputs, outputs, stream);
+}
+
 void Session::check_inputs(std::span<const ConstTensorView> inputs) const {
   const Graph& graph = plan_->graph();
   if (inputs.size() != graph.inputs().size()) {

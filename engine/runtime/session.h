@@ -44,6 +44,15 @@ class Session {
   /// contents of the outputs are unspecified.
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs);
 
+  /// On a GPU: queues a run on `stream`, a cudaStream_t of that GPU, null for the default stream, whose inputs and
+  /// outputs lie in memory of the GPU, and returns. Kernels read and write that memory themselves; only what is not
+  /// aligned to kArenaAlignment, an output that has to stay in the arena (find_output_uses) and one that is an input or
+  /// a constant are copied, on the GPU. The host waits for nothing, except that what is captured anew for other
+  /// addresses takes as long as launching all kernels. Runs of one session follow each other whatever their streams.
+  /// What a run finds wrong with its values is thrown by a later call. Throws Error on the CPU, for memory that is not
+  /// the GPU's, and what run() into the caller's memory does. Not while `stream` is captured.
+  void run_on_device(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
+                     void* stream);
   /// Throws what run() into the caller's memory does for its arguments.
   void check(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) const {
     check_inputs(inputs);

@@ -42,6 +42,7 @@ struct pipit_session {
   pipit::ModelSession session;
   std::vector<pipit::ArrayView> inputs;          // of the run
   std::vector<pipit::MutableArrayView> outputs;  // likewise
+  std::vector<pipit::DeviceArray> device_inputs, device_outputs;
 };
 
 struct pipit_classifier {
@@ -108,9 +109,12 @@ const char* text_at(const List& list, std::size_t index) noexcept {
 
 /// Sets `tensor` to a value of the model that has no data yet.
 void describe(const TensorInfo& info, pipit_tensor& tensor) noexcept;
-/// The array that `tensor` is. Throws ArgumentError, calling it `what`, where it is not `info`, dense and in host
+/// Whose memory a tensor may lie in.
+enum class MemoryKind { host, gpu };
+/// The array that `tensor` is. Throws ArgumentError, calling it `what`, where it is not `info`, dense and in such
 /// memory.
-ArrayView array_of(const pipit_tensor& tensor, const TensorInfo& info, const char* what);
+ArrayView array_of(const pipit_tensor& tensor, const TensorInfo& info, const char* what,
+                   MemoryKind memory = MemoryKind::host);
 /// The same of one for every input of a model.
 void arrays_of(const pipit_tensor* tensors, std::size_t count, std::span<const TensorInfo> infos,
                const char* what, std::vector<ArrayView>& arrays);

@@ -11,6 +11,8 @@ namespace {
 // DLPack's numbers (dlpack.h: DLDeviceType, DLDataTypeCode).
 constexpr std::int32_t kHost = 1;
 constexpr std::int32_t kPinnedHost = 3;
+constexpr std::int32_t kGpu = 2;
+constexpr std::int32_t kManaged = 13;
 constexpr std::uint8_t kInt = 0, kUInt = 1, kFloat = 2, kBool = 6;
 // And its layouts, where pointers have 64 bits.
 static_assert(sizeof(void*) != 8 || sizeof(pipit_tensor) == 48);
@@ -83,13 +85,15 @@ void describe(const TensorInfo& info, pipit_tensor& tensor) noexcept {
   tensor.shape = const_cast<std::int64_t*>(info.shape.dims().data());  // DLTensor has no const
 }
 
-ArrayView array_of(const pipit_tensor& tensor, const TensorInfo& info, const char* what) {
+ArrayView array_of(const pipit_tensor& tensor, const TensorInfo& info, const char* what, MemoryKind memory) {
   const auto refuse = [&](const std::string& why) -> void {
     throw ArgumentError(std::string(what) + " '" + info.name + "': " + why);
   };
-  if (tensor.device.device_type != kHost && tensor.device.device_type != kPinnedHost)
-    refuse("its memory is of device type " + std::to_string(tensor.device.device_type) +
-           "; expected host memory, 1 or 3");
+  const bool host = memory == MemoryKind::host;
+  const std::int32_t type_of_device = tensor.device.device_type;
+  if (type_of_device != (host ? kHost : kGpu) && type_of_device != (host ? kPinnedHost : kManaged))
+    refuse("its memory is of device type " + std::to_string(type_of_device) +
+           (host ? "; expected host memory, 1 or 3" : "; expected memory of a GPU, 2 or 13"));
   const pipit_dtype type = dlpack_type(info.dtype);
   if (tensor.dtype.code != type.code || tensor.dtype.bits != type.bits || tensor.dtype.lanes != type.lanes)
     refuse("its type is " + type_text(tensor.dtype) + "; expected " + std::string(dtype_name(info.dtype)) +
@@ -145,6 +149,21 @@ void find(const pipit_model* model, std::span<const TensorInfo> (CompiledModel::
   }
   throw ArgumentError("there is no " + std::string(what) + " '" + name + "'; the model has " +
                       (names.empty() ? "none" : names));
+}
+
+void device_arrays_of(const pipit_tensor* tensors, std::size_t count, std::span<const TensorInfo> infos,
+                      const char* what, std::vector<DeviceArray>& arrays) {
+  if (count != infos.size())
+    throw ArgumentError(std::to_string(count) + " " + what + "s are given; the model has " +
+                        std::to_string(infos.size()));
+  if (count > 0) need(tensors, (std::string(what) + "s").c_str());
+  arrays.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const ArrayView array = array_of(tensors[i], infos[i], what, MemoryKind::gpu);
+    arrays[i].dtype = array.dtype;
+    arrays[i].shape = array.shape;
+    arrays[i].data = const_cast<void*>(array.data);
+  }
 }
 
 std::span<const ArrayView> run(pipit_session& session, const pipit_tensor* inputs, std::size_t count) {
@@ -250,7 +269,7 @@ pipit_session* pipit_session_new(const pipit_model* model, int device, pipit_sta
     if (device < 0 || device >= model->model.devices())
       throw ArgumentError("device is " + std::to_string(device) + "; the model was compiled for " +
                           std::to_string(model->model.devices()));
-    return new pipit_session{model->model, model->model.session(device), {}, {}};
+    return new pipit_session{model->model, model->model.session(device), {}, {}, {}, {}};
   });
 }
 
@@ -287,5 +306,16 @@ pipit_code pipit_session_run_views(pipit_session* session, const pipit_tensor* i
       describe(session->model.outputs()[i], outputs[i]);
       outputs[i].data = const_cast<void*>(results[i].data);
     }
+  });
+}
+
+pipit_code pipit_session_run_on_stream(pipit_session* session, const pipit_tensor* inputs, size_t input_count,
+                                       const pipit_tensor* outputs, size_t output_count, void* stream,
+                                       pipit_status** status) {
+  return done(status, [&] {
+    need(session, "session");
+    device_arrays_of(inputs, input_count, session->model.inputs(), "input", session->device_inputs);
+    device_arrays_of(outputs, output_count, session->model.outputs(), "output", session->device_outputs);
+    session->session.run_on_device(session->device_inputs, session->device_outputs, stream);
   });
 }

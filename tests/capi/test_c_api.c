@@ -327,6 +327,17 @@ static void test_tensors(void) {
   output.data = view.data;
   CHECK(pipit_session_run(session, &input, 1, &output, 1, &status) == PIPIT_ERROR);
   REFUSED(PIPIT_ERROR, "memory of this session");
+  /* A GPU's memory is for models on a GPU. */
+  output.data = y;
+  CHECK(pipit_session_run_on_stream(session, &input, 1, &output, 1, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT,
+          "input 'x': its memory is of device type 1; expected memory of a GPU, 2 or 13");
+  input.device.device_type = 2;
+  output.device.device_type = 13;
+  CHECK(pipit_session_run_on_stream(session, &input, 1, &output, 1, NULL, &status) == PIPIT_ERROR);
+  REFUSED(PIPIT_ERROR, "this one runs on the CPU");
+  CHECK(pipit_session_run_on_stream(session, &input, 1, &output, 0, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_session_run_on_stream(NULL, &input, 1, &output, 1, NULL, &status) == PIPIT_INVALID_ARGUMENT);
   pipit_session_free(session);
 }
 

@@ -141,6 +141,108 @@ TEST(GpuSession, SlotsGiveWhatRunGivesInAnyOrder) {
   }
 }
 
+// `count` floats in memory of the GPU, `shift` floats past what is aligned.
+class GpuFloats {
+ public:
+  GpuFloats(const TensorDesc& desc, std::size_t shift)
+      : desc_(desc), shift_(shift * sizeof(float)), memory_(desc.bytes() + shift_) {
+    clear();
+  }
+  void clear() { PIPIT_CUDA(cudaMemset(memory_.data(), 0xFF, memory_.bytes())); }
+  void set(const std::byte* from, cudaStream_t stream) {
+    PIPIT_CUDA(cudaMemcpyAsync(view().data, from, desc_.bytes(), cudaMemcpyHostToDevice, stream));
+  }
+  Bytes get() const {
+    Bytes bytes(desc_.bytes());
+    PIPIT_CUDA(cudaMemcpy(bytes.data(), view().data, bytes.size(), cudaMemcpyDeviceToHost));
+    return bytes;
+  }
+  TensorView view() const { return {desc_, memory_.data() + shift_}; }
+
+ private:
+  TensorDesc desc_;
+  std::size_t shift_;
+  cuda::DeviceBuffer memory_;
+};
+
+TEST(GpuSession, RunsInMemoryOfTheGpuOnAnyStream) {
+  PIPIT_NEEDS_GPU();
+  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+    const auto plan = gpu_plan(precision);
+    const std::vector<Sample> given = samples(plan, 4, gpu_seed() + 5);
+    const TensorDesc in = plan->graph().value(plan->graph().inputs()[0]).desc;
+    Session session(plan);
+    const cuda::Stream first, second;
+    const std::vector<cudaStream_t> streams = {first, second, nullptr};
+    // More sets of memory than the session remembers, some not aligned, and each several times.
+    struct Memory {
+      GpuFloats x, sum, copy;
+    };
+    std::vector<std::unique_ptr<Memory>> sets;
+    for (std::size_t m = 0; m < 11; ++m) {
+      const auto of = [&](std::size_t output) { return plan->outputs()[output].desc; };
+      sets.push_back(std::make_unique<Memory>(Memory{
+          GpuFloats(in, m % 3 == 1 ? 1 : 0), GpuFloats(of(0), m % 3 == 2 ? 1 : 0), GpuFloats(of(1), m % 2)}));
+    }
+    session.make_slots(1);
+    for (int round = 0; round < 4; ++round) {
+      for (std::size_t m = 0; m < sets.size(); ++m) {
+        Memory& memory = *sets[m];
+        const Sample& sample = given[(m + static_cast<std::size_t>(round)) % given.size()];
+        const cudaStream_t stream = streams[m % streams.size()];
+        memory.x.set(std::as_const(sample.input).view().data, stream);
+        const ConstTensorView input = memory.x.view();
+        const std::vector<TensorView> outputs = {memory.sum.view(), memory.copy.view()};
+        session.run_on_device({&input, 1}, outputs, stream);
+        // Other runs of the session take their turn.
+        if (m % 4 == 1) {
+          const ConstTensorView view = given[1].input.view();
+          EXPECT_EQ(copy(session.run({&view, 1})), given[1].expected);
+        }
+        if (m % 4 == 2) {
+          fill(session, 0, given[2]);
+          session.submit(0);
+          EXPECT_EQ(copy(session.collect(0).outputs), given[2].expected);
+        }
+      }
+      PIPIT_CUDA(cudaDeviceSynchronize());
+      for (std::size_t m = 0; m < sets.size(); ++m) {
+        const Sample& sample = given[(m + static_cast<std::size_t>(round)) % given.size()];
+        EXPECT_EQ(sets[m]->sum.get(), sample.expected[0]) << "set " << m << ", round " << round;
+        EXPECT_EQ(sets[m]->copy.get(), sample.expected[1]) << "set " << m << ", round " << round;
+        sets[m]->sum.clear();
+        sets[m]->copy.clear();
+      }
+    }
+  }
+}
+
+TEST(GpuSession, RefusesMemoryThatIsNotTheGpus) {
+  PIPIT_NEEDS_GPU();
+  const auto plan = gpu_plan(Precision::fp32);
+  const std::vector<Sample> given = samples(plan, 1, gpu_seed() + 6);
+  Session session(plan);
+  const TensorDesc in = plan->graph().value(plan->graph().inputs()[0]).desc;
+  const GpuFloats x(in, 0), sum(plan->outputs()[0].desc, 0), pass(plan->outputs()[1].desc, 0);
+  const ConstTensorView host = given[0].input.view(), device = x.view();
+  Tensor on_host(plan->outputs()[0].desc);
+  const std::vector<TensorView> outputs = {sum.view(), pass.view()};
+  const auto refused = [&](const ConstTensorView& input, const std::vector<TensorView>& into,
+                           const char* text) {
+    EXPECT_THAT(([&] {
+                  session.run_on_device({&input, 1}, into, nullptr);
+                }),
+                testing::ThrowsMessage<Error>(testing::HasSubstr(text)));
+  };
+  refused(host, outputs, "input 'x' does not lie in memory of GPU 0");
+  refused(device, {on_host.view(), pass.view()}, "does not lie in memory of GPU 0");
+  refused(device, {sum.view(), sum.view()}, "output 'x' must be");
+  refused(device, {sum.view(), x.view()}, "overlaps that of input 'x'");
+  const cuda::PinnedBuffer pinned(in.bytes());
+  refused({in, pinned.data()}, outputs, "input 'x' does not lie in memory of GPU 0");
+  EXPECT_EQ(copy(session.run({&host, 1})), given[0].expected);
+}
+
 TEST(GpuSession, OneThreadCollectsWhileAnotherSubmits) {
   PIPIT_NEEDS_GPU();
   const auto plan = gpu_plan(Precision::fp16);

@@ -190,6 +190,16 @@ TEST(ModelSession, RefusesMemoryThatItCannotWriteTo) {
   EXPECT_THAT(scores, testing::Each(-7)) << "nothing is written";
 }
 
+TEST(ModelSession, RefusesMemoryOfAGpuOnTheCpu) {
+  ModelSession session = CompiledModel(kModel, one_thread()).session();
+  std::vector<float> values = image(1), scores(10, -7);
+  const std::vector<pipit::DeviceArray> inputs = {{values.data(), kImage}};
+  const std::vector<pipit::DeviceArray> outputs = {{scores.data(), Shape{1, 10}}};
+  EXPECT_THAT([&] { session.run_on_device(inputs, outputs); },
+              ThrowsMessage<Error>(AllOf(HasSubstr(kModel), HasSubstr("this one runs on the CPU"))));
+  EXPECT_THAT(scores, testing::Each(-7));
+}
+
 // y = x + 2 z and s = x - z, as an ONNX file: Add, Add, Sub.
 std::string two_inputs() {
   using pipit::internal::test::Onnx;
