@@ -190,11 +190,11 @@ const ArrayView& ModelSession::output(std::string_view name) const {
 }
 
 CompiledModel::CompiledModel(const std::string& model, const LoadOptions& options)
-    : state_(detail::compile_model(detail::read_model(model, options), options)) {}
+    : state_(detail::read_and_compile(model, options)) {}
 
 CompiledModel::CompiledModel(std::span<const std::byte> onnx, const std::string& name,
                              const LoadOptions& options)
-    : state_(detail::compile_model(detail::read_model(onnx, name, options), options)) {}
+    : state_(detail::read_and_compile(onnx, name, options)) {}
 
 const std::string& CompiledModel::name() const {
   return state_->name;

@@ -1,14 +1,25 @@
 #include "pipit/machine.h"
 
+#include <algorithm>
+
+#include "engine/base/error.h"
 #include "engine/base/version.h"
+#include "engine/platform/device.h"
+#include "engine/platform/thread_pool.h"
+#include "pipit/measuring/ceilings_json.h"
 #include "pipit/measuring/json.h"
 #include "pipit/measuring/machine.h"
+#include "pipit/measuring/machine_ceilings.h"
+#include "pipit/measuring/profiled_run.h"
 
 namespace pipit::tools {
 
+using namespace internal;
+
+using Json = nlohmann::ordered_json;
+
 MachineFacts examine_machine() {
-  using Json = nlohmann::ordered_json;
-  MachineFacts facts{internal::detail::all_findings(), {}};
+  MachineFacts facts{detail::all_findings(), {}};
   Json json = {{"pipit", version()}, {"command", "doctor"}};
   json["findings"] = Json::array();
   for (const Finding& finding : facts.findings) {
@@ -16,8 +27,50 @@ MachineFacts examine_machine() {
                                 {"value", finding.value},
                                 {"advice", finding.advice.empty() ? Json() : Json(finding.advice)}});
   }
-  facts.json = internal::detail::json_text(json);
+  facts.json = detail::json_text(json);
   return facts;
+}
+
+double MachineCeilings::flops(const std::string& products) const {
+  double best = 0;
+  for (const ArithmeticCeiling& ceiling : arithmetic) {
+    if (ceiling.products == products) best = std::max(best, ceiling.flops.best);
+  }
+  return best;
+}
+
+CeilingsResult measure_ceilings(const CeilingsOptions& options) {
+  if (options.threads < 0)
+    throw ArgumentError(fmt::format("threads is {}; expected 0 or more", options.threads));
+  require_device(options.device);
+  const int threads = options.threads == 0 ? default_threads() : options.threads;
+  CeilingsResult result;
+  result.file = detail::ceilings_file();
+  result.kept_days = detail::kMaxDays;
+  detail::KeptCeilings found;
+  if (options.kept) {
+    found = detail::kept_ceilings(result.file, options.device, 0, threads);
+    if (!found.ceilings.known()) fail("{}; 'pipit ceilings' measures them", found.problem);
+  } else {
+    if (!result.file.empty()) detail::prepare_ceilings_file(result.file);
+    found.ceilings = detail::measure_ceilings(options.device, 0, threads, options.progress);
+    const std::string problem = result.file.empty() ? "" : detail::keep_ceilings(result.file, found.ceilings);
+    if (!problem.empty())
+      result.notes.push_back(problem + "; what other processes keep at the same moment may be lost");
+  }
+  // Rates that vary more are those of a busy machine.
+  constexpr double kRestless = 0.15;
+  if (const double spread = found.ceilings.spread(); spread > kRestless)
+    result.notes.push_back(fmt::format(
+        "rates vary by {:.0f} %: something else ran; measure again on a quiet machine", 100 * spread));
+  result.ceilings = detail::public_ceilings(found.ceilings);
+  result.days = found.days;
+  Json json = {{"pipit", version()}, {"command", "ceilings"}, {"schema", 1}};
+  json["file"] = result.file.empty() ? Json() : Json(result.file.string());
+  json["days"] = result.days;
+  json["ceilings"] = detail::ceilings_json(found.ceilings);
+  result.json = detail::json_text(json);
+  return result;
 }
 
 }  // namespace pipit::tools

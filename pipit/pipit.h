@@ -5,7 +5,7 @@
 /// Three levels:
 ///   - Classifier: images in, labels with probabilities out;
 ///   - CompiledModel and ModelSession: tensors in, tensors out, on a CPU or on GPUs; AsyncRunner: many runs at once;
-///   - tools: evaluating, calibrating, quantizing, profiling, comparing layers.
+///   - tools: evaluating, calibrating, quantizing, timing, inspecting, comparing layers.
 ///
 /// Functions throw Error: ArgumentError for options that cannot be, UnsupportedError for what pipit does not implement;
 /// std::bad_alloc where memory runs out.
@@ -16,17 +16,22 @@
 
 #include "pipit/annotate.h"
 #include "pipit/async_runner.h"
+#include "pipit/bench.h"
 #include "pipit/calibrate.h"
 #include "pipit/classifier.h"
+#include "pipit/compare.h"
 #include "pipit/compiled_model.h"
 #include "pipit/diff.h"
 #include "pipit/error.h"
 #include "pipit/evaluate.h"
 #include "pipit/export.h"
+#include "pipit/inspect.h"
 #include "pipit/machine.h"
 #include "pipit/profile.h"
 #include "pipit/quantize.h"
+#include "pipit/report.h"
 #include "pipit/scores.h"
+#include "pipit/timing.h"
 #include "pipit/tune.h"
 #include "pipit/types.h"
 

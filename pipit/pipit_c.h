@@ -277,13 +277,18 @@ PIPIT_API pipit_code pipit_quantize(const char* model, const char* plan, const c
 /// classifiers, truth, limit, strict, against, max-drop.
 PIPIT_API char* pipit_evaluate_json(const char* model, const char* folder, const pipit_options* options,
                                     pipit_progress progress, void* user, pipit_status** status);
-/// Times every layer on `inputs` (NULL: made-up numbers, always the same) and returns a JSON document: keys, units and
-/// meanings of `pipit profile --json` (docs/json.md), of which it has those that the library measures. Options: runs,
-/// warmup.
+/// Times every layer on `inputs` (NULL: made-up numbers, always the same) and returns the JSON document of
+/// `pipit profile --json` (docs/json.md). Options: runs, warmup, floor.
 PIPIT_API char* pipit_profile_json(const pipit_model* model, const pipit_tensor* inputs, size_t input_count,
                                    const pipit_options* options, pipit_status** status);
-/// The model as it runs, layer by layer: a JSON document with keys of `pipit inspect --json` (docs/json.md).
+/// The model as it runs, layer by layer, with the kernels that refused each: the JSON document of
+/// `pipit inspect --why --json` (docs/json.md).
 PIPIT_API char* pipit_inspect_json(const pipit_model* model, pipit_status** status);
+/// Times whole runs of models and returns the JSON document of `pipit bench --json` (docs/json.md). What goes wrong
+/// with one model is in it. Options: those of models, seconds, runs, warmup, streams, against (another model that runs
+/// in turns with each, or a precision to compare with), fail-above.
+PIPIT_API char* pipit_bench_json(const char* const* models, size_t model_count, const pipit_options* options,
+                                 pipit_progress progress, void* user, pipit_status** status);
 
 /// @}
 

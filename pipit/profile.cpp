@@ -1,32 +1,123 @@
 #include "pipit/profile.h"
 
-#include <random>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <ctime>
+
+#include "engine/base/clock.h"
+#include "engine/base/counted.h"
 #include "engine/base/error.h"
+#include "engine/base/version.h"
 #include "engine/platform/float_mode.h"
+#include "engine/platform/host_memory.h"
 #include "engine/runtime/profiler.h"
 #include "pipit/detail/load.h"
-#include "pipit/detail/step_info.h"
+#include "pipit/measuring/accuracy_file.h"
+#include "pipit/measuring/joined_layers.h"
+#include "pipit/measuring/json.h"
+#include "pipit/measuring/machine.h"
+#include "pipit/measuring/machine_ceilings.h"
+#include "pipit/measuring/profiled_run.h"
+#include "pipit/measuring/timed_model.h"
+#include "pipit/measuring/timing.h"
 
 namespace pipit::tools {
 
 using namespace internal;
+using namespace internal::detail;
 
 namespace {
 
-// Normal numbers, always the same: zeros could run faster than data does.
-std::vector<std::vector<float>> random_values(const CompiledModel& model) {
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal;
-  std::vector<std::vector<float>> all;
-  for (const TensorInfo& info : model.inputs()) {
-    if (info.dtype != DType::f32)
-      fail("{}: input '{}' is {}; made-up inputs are f32 only", model.name(), info.name,
-           dtype_name(info.dtype));
-    std::vector<float>& values = all.emplace_back(static_cast<std::size_t>(info.shape.elements()));
-    for (float& x : values) x = normal(random);
+using Json = nlohmann::ordered_json;
+
+// What is said once however many settings there are. Looked at before anything runs, which is load itself.
+struct Surroundings {
+  std::string measured_at = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
+  std::vector<Finding> environment;
+  Json accuracy;
+
+  explicit Surroundings(DeviceKind device) : environment(measuring_environment(device == DeviceKind::cuda)) {}
+
+  void add_to(Json& json) const {
+    json["measured_at"] = measured_at;
+    json["environment"] = Json::array();
+    for (const Finding& f : environment)
+      json["environment"].push_back({{"name", f.name}, {"value", f.value}});
+    if (!accuracy.is_null()) json["accuracy"] = accuracy;
   }
-  return all;
+};
+
+void check(const ProfileModelOptions& options) {
+  if (options.runs < 1) throw ArgumentError(fmt::format("runs is {}; expected 1 or more", options.runs));
+  if (options.warmup < 0)
+    throw ArgumentError(fmt::format("warmup is {}; expected 0 or more", options.warmup));
+}
+
+// What sets it apart from the others: "int8, 2 threads".
+std::string label_of(const TimingOptions& options, const TimedSetting& setting, const ProfiledRun& run) {
+  std::vector<std::string> parts;
+  if (options.precisions.size() > 1) parts.emplace_back(precision_name(computed_precision(*run.plan)));
+  if (options.batches.size() > 1) parts.push_back(fmt::format("batch {}", run.samples));
+  if (options.threads.size() > 1) parts.push_back(counted(setting.threads, "thread"));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+ProfiledRun measured(const std::string& model, const ProfileModelOptions& options,
+                     const TimedSetting& setting, const std::shared_ptr<KernelTuning>& tuning) {
+  reset_peak_resident_memory();
+  TimedModel timed(model, options.timing, setting, tuning);
+  timed.tell_notes(options.timing);
+  Runner& runner = *timed.runner;
+  ProfiledRun run;
+  run.model = runner.model;
+  run.plan = runner.plan;
+  run.read_ms = timed.read_ms;
+  run.load_ms = runner.load_ms;
+  run.samples = timed.samples();
+  run.label = label_of(options.timing, setting, run);
+  run.inputs = fmt::format("{}", fmt::join(options.timing.inputs, " "));
+  const auto begin = Clock::now();
+  runner.run(timed.views);
+  run.first_run_ms = milliseconds_since(begin);
+  run.profile = runner.profile(timed.views, options.warmup, options.runs, [&](int done) {
+    if (options.progress.update) options.progress.update(setting.text(), done, options.warmup + options.runs);
+  });
+  run.look_around(options.floors, options.timing.note);
+  return run;
+}
+
+// One for all settings, of the first that bf16 could make faster; none where bf16 is measured anyway.
+void add_bf16_note(const std::string& model, const std::vector<ProfiledRun>& runs,
+                   std::vector<std::string>& notes) {
+  const auto in_bf16 = [](const ProfiledRun& run) {
+    return run.plan->options().precision == Precision::bf16;
+  };
+  if (std::ranges::any_of(runs, in_bf16)) return;
+  for (const ProfiledRun& run : runs) {
+    const std::optional<Bf16Gain> gain = bf16_gain_here(*run.plan, run.ceilings);
+    if (gain) return notes.push_back(bf16_note(model, *gain));
+  }
+}
+
+Json document_json(const ProfileModelOptions& options, const Surroundings& surroundings,
+                   const std::vector<ProfiledRun>& runs, const std::vector<JoinedLayer>& joined) {
+  Json json;
+  if (runs.size() == 1) {
+    json = profile_json(runs[0], options.group_by);
+    surroundings.add_to(json);
+    return json;
+  }
+  json["pipit"] = version();
+  json["command"] = "profile";
+  json["schema"] = kTimesSchema;
+  surroundings.add_to(json);
+  json["results"] = Json::array();
+  for (const ProfiledRun& run : runs) json["results"].push_back(profile_json(run, options.group_by));
+  json["joined"] = joined_json(joined);
+  return json;
 }
 
 }  // namespace
@@ -36,35 +127,63 @@ ModelProfile profile(const CompiledModel& model, std::span<const ArrayView> inpu
   const ScopedFloatMode mode;
   if (options.device < 0 || options.device >= model.devices())
     fail("{}: there is no device {}; it was compiled for {}", model.name(), options.device, model.devices());
-  const std::shared_ptr<const ExecutionPlan>& plan =
-      model.state().plans[static_cast<std::size_t>(options.device)];
-  std::vector<std::vector<float>> made;
+  const CompiledState& state = model.state();
+  ProfiledRun run;
+  run.model = model.name();
+  run.plan = state.plans[static_cast<std::size_t>(options.device)];
+  run.read_ms = state.read_ms;
+  run.load_ms = state.load_ms;
+  const Surroundings surroundings(run.plan->options().device);
+  std::vector<Tensor> made;
   std::vector<ConstTensorView> views;
   if (inputs.empty()) {
-    made = random_values(model);
-    for (std::size_t i = 0; i < made.size(); ++i)
-      views.push_back(
-          {TensorDesc{model.inputs()[i].shape}, reinterpret_cast<const std::byte*>(made[i].data())});
+    made = random_inputs(run.plan->graph());
+    for (const Tensor& tensor : made) views.push_back(tensor.view());
   }
   for (const ArrayView& given : inputs)
     views.push_back({TensorDesc{given.shape, given.dtype}, static_cast<const std::byte*>(given.data)});
-  const Profile measured = naming(model.name(), [&] {
-    Session session(plan);
+  run.profile = naming(model.name(), [&] {
+    Session session(run.plan);
+    const auto begin = Clock::now();
     session.run(views);  // checks the inputs
+    run.first_run_ms = milliseconds_since(begin);
     return profile_session(session, views, options.warmup, options.runs);
   });
-  ModelProfile result;
-  result.runs = measured.runs;
-  result.layers_ms = measured.layers_ms;
-  result.end_to_end_ms = measured.end_to_end_ms;
-  result.residual_ms = measured.residual_ms;
-  result.graph_ms = measured.graph_ms;
-  for (const StepTime& time : measured.steps) {
-    detail::StepInfo info = detail::step_info(*plan, plan->steps()[static_cast<std::size_t>(time.step)]);
-    result.layers.push_back({std::move(info.name), std::move(info.type), std::move(info.kernel),
-                             std::move(info.geometry), info.input, info.output, info.macs, info.bytes,
-                             time.median_ms});
+  if (!views.empty() && views[0].desc.shape.rank() > 0)
+    run.samples = std::max<std::int64_t>(views[0].desc.shape[0], 1);
+  run.look_around(options.floors, {});
+  ModelProfile result = model_profile(run);
+  Json json = profile_json(run);
+  surroundings.add_to(json);
+  result.json = json_text(json);
+  return result;
+}
+
+ProfileResult profile_model(const std::string& model, const ProfileModelOptions& options) {
+  check(options);
+  const ScopedFloatMode mode;
+  const LoadOptions& load = options.timing.load;
+  const std::vector<TimedSetting> settings = settings_of(options.timing);
+  Surroundings surroundings(load.device);
+  if (!options.accuracy.empty()) surroundings.accuracy = read_accuracy(options.accuracy.string());
+  const std::shared_ptr<KernelTuning> tuning = kernel_tuning(load.tuning, load.tuning_cache);
+  if (options.progress.planned) {
+    std::vector<Stage> stages;
+    for (const TimedSetting& setting : settings) stages.push_back({setting.text()});
+    options.progress.planned(stages);
   }
+  std::vector<ProfiledRun> runs;
+  for (const TimedSetting& setting : settings) runs.push_back(measured(model, options, setting, tuning));
+  ProfileResult result;
+  result.measured_at = surroundings.measured_at;
+  result.environment = surroundings.environment;
+  for (const ProfiledRun& run : runs) result.profiles.push_back(model_profile(run, options.group_by));
+  if (runs.size() > 1) {
+    result.joined = joined_layers(runs);
+    result.joined_totals = joined_totals(runs);
+  }
+  add_bf16_note(model, runs, result.notes);
+  result.json = json_text(document_json(options, surroundings, runs, result.joined));
   return result;
 }
 

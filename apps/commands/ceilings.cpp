@@ -4,76 +4,61 @@
 #include "apps/commands/commands.h"
 #include "apps/display/ceilings_table.h"
 #include "apps/display/next_command.h"
-#include "apps/display/print_json.h"
 #include "apps/display/progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
-#include "engine/base/version.h"
-#include "engine/platform/device.h"
-#include "engine/platform/thread_pool.h"
-#include "pipit/measuring/ceilings_json.h"
-#include "pipit/measuring/machine_ceilings.h"
-#include "pipit/measuring/runner.h"
+#include "pipit/machine.h"
 
 namespace pipit::internal::apps {
 
 namespace {
 
-// Rates that vary more are those of a busy machine.
-constexpr double kRestless = 0.15;
-
 struct CeilingsOptions {
   bool json = false;
   bool quiet = false;
-  bool kept = false;
   bool wide = false;
   std::string device = "cpu";
-  int threads = 0;
+  tools::CeilingsOptions how;
 };
 
+void print_text(const CeilingsOptions& options, const tools::CeilingsResult& result) {
+  const tools::MachineCeilings& made = result.ceilings;
+  const int width = table_width(options.wide);
+  fmt::print("{}\n{}\n", wrapped(printable(made.machine) + "\n", 2, width), ceilings_table(made, width));
+  const std::string where =
+      result.file.empty()
+          ? "not kept: set HOME or XDG_CACHE_HOME"
+          : fmt::format("kept in {} for {} days", printable(result.file.string()), result.kept_days);
+  fmt::print("{}", wrapped(fmt::format("{} in {:.1f} s; {}\n",
+                                       options.how.kept ? fmt::format("measured {:.1f} days ago", result.days)
+                                                        : "measured",
+                                       made.seconds, where),
+                           2, width));
+}
+
 int ceilings(const CeilingsOptions& options) {
-  const DeviceKind device = options.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
-  require_device(device);
-  const int threads = options.threads == 0 ? default_threads() : options.threads;
-  const std::filesystem::path file = ceilings_file();
-  KeptCeilings found;
-  if (options.kept) {
-    found = kept_ceilings(file, device, 0, threads);
-    if (!found.ceilings.known()) fail("{}; 'pipit ceilings' measures them", found.problem);
-  } else {
-    if (!file.empty()) prepare_ceilings_file(file);
-    Progress progress("ceilings", {{"measuring"}}, options.quiet);
-    found.ceilings = measure_ceilings(device, 0, threads, progress.stage("measuring"));
-    const std::string problem = file.empty() ? "" : keep_ceilings(file, found.ceilings);
-    if (!problem.empty() && !options.quiet)
-      print_notes({problem + "; what other processes keep at the same moment may be lost"});
-  }
-  const Ceilings& made = found.ceilings;
+  const bool gpu = options.device == "cuda";
+  tools::CeilingsOptions how = options.how;
+  how.device = gpu ? DeviceKind::cuda : DeviceKind::cpu;
+  std::optional<Progress> progress;
+  ProgressReport measuring;
+  how.progress = [&](std::int64_t done, std::int64_t total) {
+    if (!progress) {
+      progress.emplace("ceilings", std::vector<Progress::Stage>{{"measuring"}}, options.quiet);
+      measuring = progress->stage("measuring");
+    }
+    measuring(done, total);
+  };
+  const tools::CeilingsResult result = tools::measure_ceilings(how);
+  progress.reset();
   if (options.json) {
-    nlohmann::ordered_json json = {{"pipit", version()}, {"command", "ceilings"}, {"schema", 1}};
-    json["file"] = file.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(file.string());
-    json["days"] = found.days;
-    json["ceilings"] = ceilings_json(made);
-    print_json(json);
+    fmt::print("{}", result.json);
   } else {
-    const int width = table_width(options.wide);
-    fmt::print("{}\n{}\n", wrapped(printable(made.machine) + "\n", 2, width), ceilings_table(made, width));
-    const std::string where = file.empty()
-                                  ? "not kept: set HOME or XDG_CACHE_HOME"
-                                  : fmt::format("kept in {} for {} days", printable(file.string()), kMaxDays);
-    fmt::print("{}", wrapped(fmt::format("{} in {:.1f} s; {}\n",
-                                         options.kept ? fmt::format("measured {:.1f} days ago", found.days)
-                                                      : "measured",
-                                         made.seconds, where),
-                             2, width));
+    print_text(options, result);
   }
-  if (!options.quiet && made.spread() > kRestless)
-    print_error(
-        fmt::format("note: rates vary by {:.0f} %: something else ran; measure again on a quiet machine",
-                    100 * made.spread()));
-  const bool gpu = device == DeviceKind::cuda;
+  if (!options.quiet) print_notes(result.notes);
   print_next(options.quiet, {"profile", "resnet50", gpu ? "--device" : "", gpu ? "cuda" : "", "--floor"},
              "how close each layer comes to them");
   return kExitOk;
@@ -88,10 +73,10 @@ void add_ceilings(CLI::App& app, int& exit_code) {
   one_of(command->add_option("--device", options->device, "Device whose ceilings are measured"),
          {"cpu", "cuda"})
       ->capture_default_str();
-  command->add_option("--threads", options->threads, "CPU threads; 0: all CPUs this process may use")
+  command->add_option("--threads", options->how.threads, "CPU threads; 0: all CPUs this process may use")
       ->check(thread_count())
       ->capture_default_str();
-  command->add_flag("--kept", options->kept, "Show the stored ceilings, and measure nothing");
+  command->add_flag("--kept", options->how.kept, "Show the stored ceilings, and measure nothing");
   add_output_flags(*command, options->json, options->quiet);
   add_wide_to(*command, options->wide);
   command->footer(

@@ -2,7 +2,6 @@
 
 #include "apps/commands/commands.h"
 #include "apps/commands/fetching.h"
-#include "apps/display/layer_json.h"
 #include "apps/display/layer_table.h"
 #include "apps/display/next_command.h"
 #include "apps/display/print_json.h"
@@ -18,6 +17,9 @@
 #include "models/image/folder.h"
 #include "models/score_kind.h"
 #include "pipit/measuring/image_pipeline.h"
+#include "pipit/measuring/json.h"
+#include "pipit/measuring/layer_json.h"
+#include "pipit/measuring/profiled_run.h"
 #include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
@@ -164,12 +166,15 @@ int classify(const ClassifyOptions& options) {
     for (std::int64_t i = 0; i < output.batch; ++i)
       load_image(last, preprocess, input.view(), i, runner.normalizes);
     const ConstTensorView view = input.view();
-    const Profile profile = runner.profile({&view, 1}, 0, options.runs);
-    const std::vector<LayerRow> rows = layer_rows(*runner.plan, profile);
-    json["profile"] = layer_json(rows, *runner.plan, profile);
+    detail::ProfiledRun run;
+    run.plan = runner.plan;
+    run.profile = runner.profile({&view, 1}, 0, options.runs);
+    run.look_around(false, {});
+    json["profile"] = detail::layer_json(run.rows, *runner.plan, run.profile);
     if (!options.common.json) {
-      fmt::print("\n{}{}", layer_table(rows, profile, {.width = width}),
-                 wrapped(profile_summary(rows, *runner.plan, profile), kSummaryIndent, width));
+      const tools::ModelProfile profile = detail::model_profile(run);
+      fmt::print("\n{}{}", layer_table(profile, {.width = width}),
+                 wrapped(profile_summary(profile), kSummaryIndent, width));
     }
   }
   if (const PlanOptions& plan = runner.plan->options(); plan.device == DeviceKind::cuda) {

@@ -5,20 +5,21 @@
 #include <set>
 
 #include "apps/commands/commands.h"
-#include "apps/display/json_csv.h"
+#include "apps/display/comparison_text.h"
 #include "apps/display/next_command.h"
 #include "apps/display/notes.h"
 #include "apps/display/print_json.h"
 #include "apps/display/shell_word.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/comparison.h"
 #include "apps/measuring/sweep_comparison.h"
 #include "apps/measuring/times_file.h"
 #include "apps/options/options.h"
 #include "apps/options/output_option.h"
 #include "apps/options/values.h"
 #include "engine/base/version.h"
+#include "pipit/measuring/comparison.h"
+#include "pipit/measuring/json.h"
 #include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
@@ -56,34 +57,9 @@ std::vector<std::pair<const TimedRuns*, const TimedRuns*>> pairs_of(const std::v
   return pairs;
 }
 
-// A row for each comparison of whole runs, followed by one for each of its layers.
-std::string compare_csv(const nlohmann::ordered_json& document) {
-  std::vector<nlohmann::ordered_json> rows;
-  const auto add = [&](const nlohmann::ordered_json& whole, nlohmann::ordered_json row,
-                       const std::string& what) {
-    // A copy: a new member moves those that are there.
-    if (const nlohmann::ordered_json interval = row.value("interval95", nlohmann::ordered_json());
-        interval.is_array()) {
-      row["ratio_low"] = interval.at(0);
-      row["ratio_high"] = interval.at(1);
-    }
-    row["first"] = whole["first"];
-    row["second"] = whole["second"];
-    row["row"] = what;
-    rows.push_back(std::move(row));
-  };
-  for (const auto& comparison : document["comparisons"]) {
-    add(comparison, comparison, comparison["what"].get<std::string>());
-    if (!comparison.contains("layers")) continue;
-    for (const auto& layer : comparison["layers"]) add(comparison, layer, "layer");
-  }
-  return json_csv(rows, {"first", "second", "row", "name", "type", "first_ms", "second_ms", "ratio",
-                         "ratio_low", "ratio_high", "verdict"});
-}
-
 // What both files hold, and what has to be said of it.
 struct Found {
-  std::vector<TimeComparison> comparisons;
+  std::vector<tools::TimeComparison> comparisons;
   std::vector<std::string> notes;
 };
 
@@ -178,8 +154,9 @@ Found compare_sweeps_of(const CompareOptions& options, const SweptRows& first, c
   const bool csv = is_csv(options.first) || is_csv(options.second);
   note_processes(found, csv ? 0 : found.comparisons[0].ratio.repeats, again(first, options.first),
                  again(second, options.second));
-  const auto compared =
-      static_cast<std::size_t>(std::ranges::count_if(found.comparisons[0].layers, &ComparedLayer::has_both));
+  const auto compared = static_cast<std::size_t>(
+      std::ranges::count_if(found.comparisons[0].layers,
+                            [](const tools::ComparedLayer& layer) { return layer.ratio.has_value(); }));
   if (compared < std::max(first.rows.size(), second.rows.size()))
     found.notes.push_back(fmt::format("{} of {} rows of {} and {} of {} have no counterpart that ran",
                                       first.rows.size() - compared, first.rows.size(), options.first,
@@ -207,23 +184,21 @@ int compare(const CompareOptions& options) {
                                  {"second", options.second},
                                  {"comparisons", nlohmann::ordered_json::array()}};
   bool failed = false;
-  for (const TimeComparison& comparison : found.comparisons) {
-    failed |= options.fail_above && comparison.fails_above(*options.fail_above);
+  for (const tools::TimeComparison& comparison : found.comparisons) {
+    failed |= options.fail_above && fails_above(comparison.ratio, *options.fail_above);
     json["comparisons"].push_back(comparison_json(comparison));
     if (options.json) continue;
     const int width = table_width(options.wide);
-    fmt::print(
-        "{}{}", &comparison == found.comparisons.data() ? "" : "\n",
-        comparison.of_sweeps ? sweep_comparison_text(comparison, width) : comparison_text(comparison, width));
+    fmt::print("{}{}", &comparison == found.comparisons.data() ? "" : "\n",
+               comparison_text(comparison, width));
   }
   if (options.fail_above) json["fail_above"] = *options.fail_above;
   json["failed"] = failed;
-  options.output.write(
-      [&](OutputForm form) { return form == OutputForm::csv ? compare_csv(json) : detail::json_text(json); });
+  options.output.write(detail::json_text(json));
   if (options.json) print_json(json);
   if (!options.quiet) print_notes(found.notes);
   // With too few processes a note has said what to type.
-  if (found.comparisons[0].ratio.verdict != TimeVerdict::unknown)
+  if (found.comparisons[0].ratio.change != tools::TimeChange::unknown)
     print_next(
         options.quiet,
         {"compare", options.first, options.second, options.fail_above ? "--output" : "--fail-above",

@@ -7,10 +7,10 @@
 #include <map>
 
 #include "apps/display/drop_text.h"
-#include "apps/display/pareto_svg.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "engine/platform/host_memory.h"
+#include "pipit/report.h"
 
 namespace pipit::internal::apps {
 
@@ -259,7 +259,7 @@ void print_pruned(const PruneSource& source, const PruneGoal& goal, const PruneO
 }
 
 std::string prune_svg(const std::string& model, const PruneGoal& goal, const PruneOutcome& outcome) {
-  std::vector<ParetoPoint> points;
+  std::vector<tools::ParetoPoint> points;
   points.push_back({outcome.dense_ms, 100 * outcome.search_top1, "dense", true, false});
   for (std::size_t i = 0; i < outcome.steps.size(); ++i) {
     const PruneStep& step = outcome.steps[i];
@@ -269,8 +269,8 @@ std::string prune_svg(const std::string& model, const PruneGoal& goal, const Pru
   }
   std::optional<double> least;
   if (goal.max_drop) least = 100 * outcome.search_top1 - *goal.max_drop;
-  return pareto_svg(fmt::format("{}: accuracy and time, pruned", model), points, least,
-                    outcome.measure + " by the expected drop, %");
+  return tools::pareto_svg(fmt::format("{}: accuracy and time, pruned", model), points, least,
+                           outcome.measure + " by the expected drop, %");
 }
 
 }  // namespace pipit::internal::apps

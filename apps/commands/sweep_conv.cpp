@@ -6,7 +6,6 @@
 #include <span>
 
 #include "apps/commands/commands.h"
-#include "apps/display/html_report.h"
 #include "apps/display/next_command.h"
 #include "apps/display/print_json.h"
 #include "apps/display/progress.h"
@@ -22,6 +21,7 @@
 #include "engine/base/version.h"
 #include "pipit/measuring/machine_ceilings.h"
 #include "pipit/measuring/runner.h"
+#include "pipit/report/html_report.h"
 
 namespace pipit::internal::apps {
 
@@ -177,7 +177,7 @@ int sweep_conv(const SweepConvOptions& options) {
   for (const ConvRow& row : rows) json["rows"].push_back(row.json());
   shared.output.write([&](OutputForm form) {
     return form == OutputForm::csv    ? conv_csv(rows, settings, bases)
-           : form == OutputForm::html ? html_report(json)
+           : form == OutputForm::html ? detail::html_report(json)
                                       : json_text(json);
   });
   if (shared.common.json) {

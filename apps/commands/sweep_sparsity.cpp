@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "apps/commands/commands.h"
-#include "apps/display/html_report.h"
 #include "apps/display/next_command.h"
 #include "apps/display/print_json.h"
 #include "apps/display/progress.h"
@@ -21,6 +20,7 @@
 #include "layers/passes/pipeline.h"
 #include "pipit/measuring/problem_of.h"
 #include "pipit/measuring/runner.h"
+#include "pipit/report/html_report.h"
 
 namespace pipit::internal::apps {
 
@@ -252,7 +252,7 @@ int sweep_sparsity(const SweepSparsityOptions& options) {
   for (const SweepRow& row : rows) json["rows"].push_back(row.json());
   shared.output.write([&](OutputForm form) {
     return form == OutputForm::csv    ? sweep_csv(rows, settings)
-           : form == OutputForm::html ? html_report(json)
+           : form == OutputForm::html ? detail::html_report(json)
                                       : json_text(json);
   });
   if (shared.common.json) {

@@ -7,13 +7,13 @@
 #include "apps/display/drop_text.h"
 #include "apps/display/next_command.h"
 #include "apps/display/output_files.h"
-#include "apps/display/pareto_svg.h"
 #include "apps/display/stage_progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
 #include "engine/base/file.h"
+#include "pipit/report.h"
 
 namespace pipit::internal::apps {
 
@@ -119,7 +119,7 @@ void print_as_table(const TuneOptions& options, const tools::TunedPlan& tuned) {
 }
 
 void save_svg(const TuneOptions& options, const tools::TunedPlan& tuned) {
-  std::vector<ParetoPoint> points;
+  std::vector<tools::ParetoPoint> points;
   for (const tools::TuneStep& step : tuned.steps) {
     points.push_back(
         {step.ms, 100 * step.drop.base - step.expected_drop,
@@ -127,9 +127,9 @@ void save_svg(const TuneOptions& options, const tools::TunedPlan& tuned) {
          step.pareto, step.chosen});
   }
   write_file(options.svg,
-             pareto_svg(fmt::format("{}: accuracy and time in mixed precision", options.model.model), points,
-                        100 * tuned.steps.at(0).drop.base - options.max_drop,
-                        tuned.measure + " by the expected drop, %"));
+             tools::pareto_svg(fmt::format("{}: accuracy and time in mixed precision", options.model.model),
+                               points, 100 * tuned.steps.at(0).drop.base - options.max_drop,
+                               tuned.measure + " by the expected drop, %"));
 }
 
 void print_next_of(const TuneOptions& options, const tools::TunedPlan& tuned) {

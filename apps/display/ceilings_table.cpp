@@ -18,14 +18,14 @@ std::string percent(double share) {
   return fmt::format("{:.1f}%", 100 * share);
 }
 
-std::string start_line(const char* what, const MeasuredRate& rate) {
+std::string start_line(const char* what, const tools::Rate& rate) {
   return fmt::format("{:<14} {:9.2f} us   median {:.2f}, nine of ten within {:.2f}\n", what, 1e6 / rate.best,
                      1e6 / rate.median, 1e6 / rate.p10);
 }
 
 }  // namespace
 
-std::string ceilings_table(const Ceilings& ceilings, int width) {
+std::string ceilings_table(const tools::MachineCeilings& ceilings, int width) {
   using enum Table::Align;
   Table arithmetic({{"products"},
                     {"unit"},
@@ -34,9 +34,9 @@ std::string ceilings_table(const Ceilings& ceilings, int width) {
                     {"spread", right, 3},
                     {"rounds", right, 4},
                     {"tile GFLOP/s", right, 1}});
-  for (const ArithmeticCeiling& a : ceilings.arithmetic) {
-    arithmetic.add({std::string(products_name(a.products)), a.unit, giga(a.flops.best), giga(a.flops.median),
-                    percent(a.flops.spread()), fmt::format("{}", a.flops.rounds), giga(a.tile.best)});
+  for (const tools::ArithmeticCeiling& a : ceilings.arithmetic) {
+    arithmetic.add({a.products, a.unit, giga(a.flops.best), giga(a.flops.median), percent(a.flops.spread()),
+                    fmt::format("{}", a.flops.rounds), giga(a.tile.best)});
   }
   Table memory({{"memory"},
                 {"holds", right},
@@ -46,7 +46,7 @@ std::string ceilings_table(const Ceilings& ceilings, int width) {
                 {"write GB/s", right},
                 {"copy GB/s", right, 4},
                 {"add GB/s", right, 5}});
-  for (const MemoryCeiling& m : ceilings.memory) {
+  for (const tools::MemoryCeiling& m : ceilings.memory) {
     memory.add({m.name, m.bytes > 0 ? mebibytes(static_cast<std::size_t>(m.bytes)) : "", giga(m.read.best),
                 giga(m.read.median), percent(m.read.spread()), giga(m.write.best), giga(m.copy.best),
                 giga(m.add.best)});

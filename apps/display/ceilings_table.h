@@ -3,11 +3,11 @@
 
 #include <string>
 
-#include "engine/platform/ceilings.h"
+#include "pipit/machine.h"
 
 namespace pipit::internal::apps {
 
 /// Tables of arithmetic and memories, and what starting work takes. `width` as Table::str() takes it.
-std::string ceilings_table(const Ceilings& ceilings, int width);
+std::string ceilings_table(const tools::MachineCeilings& ceilings, int width);
 
 }  // namespace pipit::internal::apps

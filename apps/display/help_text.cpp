@@ -21,7 +21,7 @@ std::vector<std::string> words_of(const std::string& text) {
 }
 
 // `text` after `begun`, wrapped, with `indent` spaces before all lines but the first.
-std::string wrapped(std::string begun, const std::string& text, std::size_t indent, std::size_t width) {
+std::string continued(std::string begun, const std::string& text, std::size_t indent, std::size_t width) {
   std::string lines;
   std::string line = std::move(begun);
   bool empty = true;  // of words
@@ -45,14 +45,14 @@ std::string entry(const std::string& name, const std::string& text, std::size_t 
     begun.clear();
   }
   begun.resize(kIndent, ' ');
-  return above + wrapped(std::move(begun), text, kIndent, width);
+  return above + continued(std::move(begun), text, kIndent, width);
 }
 
 // Lines that begin with spaces stay, the others between them are paragraphs.
 std::string notes_text(const std::string& notes, std::size_t width) {
   std::string text, paragraph;
   const auto flush = [&] {
-    if (!paragraph.empty()) text += wrapped({}, paragraph, 0, width);
+    if (!paragraph.empty()) text += continued({}, paragraph, 0, width);
     paragraph.clear();
   };
   for (const std::string& line : CLI::detail::split(notes, '\n')) {
@@ -71,7 +71,7 @@ std::string notes_text(const std::string& notes, std::size_t width) {
 
 std::string help_text(const DeclaredCommand& command, int given_width) {
   const auto width = static_cast<std::size_t>(std::max(given_width, 60));
-  std::string text = wrapped({}, command.text, 0, width) + "\nUsage: " + command.usage() + "\n\n";
+  std::string text = continued({}, command.text, 0, width) + "\nUsage: " + command.usage() + "\n\n";
   const auto list = [&](bool operands) {
     for (const DeclaredOption& option : command.options) {
       if (option.operand == operands) text += entry(option.usage(), option.text, width);

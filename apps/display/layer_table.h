@@ -1,7 +1,10 @@
-// The per-layer timing tables of `profile` and `classify --profile`.
+// What `profile` and `classify --profile` found, as tables.
 #pragma once
 
-#include "apps/display/layer_rows.h"
+#include <string>
+#include <vector>
+
+#include "pipit/profile.h"
 
 namespace pipit::internal::apps {
 
@@ -15,30 +18,19 @@ struct TableView {
   bool memory = false;                  ///< also what each layer's weights and workspace take
 };
 
-/// Where rows have floors, also those, and what binds them.
-std::string layer_table(const std::vector<LayerRow>& rows, const Profile& profile,
-                        const TableView& view = {});
-std::string group_table(const std::vector<LayerRow>& rows, const Profile& profile, GroupBy by,
-                        const TableView& view);
+/// Where layers have floors, also those, and what binds them.
+std::string layer_table(const tools::ModelProfile& profile, const TableView& view = {});
+/// The same of ModelProfile::groups.
+std::string group_table(const tools::ModelProfile& profile, tools::GroupBy by, const TableView& view);
+/// The same layers in several settings: their times, and how many times as fast as in the first the others are, for
+/// one sample. Sums and whole runs are the last rows.
+std::string joined_table(const tools::ProfileResult& result, const TableView& view);
+/// Memory of the model and of the process; explanations are broken between words at `width` (0: whole).
+std::string memory_table(const tools::ModelProfile& profile, int width);
 
 /// Where in profile_summary() what explains a number begins.
 inline constexpr std::size_t kSummaryIndent = 30;
 /// What follows the table: sums, what no layer explains, the floor.
-std::string profile_summary(const std::vector<LayerRow>& rows, const ExecutionPlan& plan,
-                            const Profile& profile, const Ceilings& ceilings = {});
-/// For users, where reference kernels, which are plain loops, take more than a hundredth of the layers' time: how much,
-/// and which; else empty.
-std::string reference_note(const std::vector<LayerRow>& rows, const Profile& profile);
-
-/// "4 of 32 samples at a time: ...", or why all go together.
-std::string describe(const MicroBatches& batches);
-
-struct SortKey {
-  std::string name;
-  double ms = 0;
-  std::int64_t macs = 0;
-};
-/// The positions of the rows that are shown, in their order.
-std::vector<std::size_t> shown_rows(const std::vector<SortKey>& rows, const TableView& view);
+std::string profile_summary(const tools::ModelProfile& profile);
 
 }  // namespace pipit::internal::apps

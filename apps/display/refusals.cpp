@@ -9,10 +9,6 @@ namespace pipit::internal::apps {
 
 namespace {
 
-std::string type_of(const ExecutionPlan& plan, const Step& step) {
-  return std::string(plan.graph().nodes()[static_cast<std::size_t>(step.node)].layer->type());
-}
-
 // What all of several sets hold.
 template <typename T>
 class Common {
@@ -33,47 +29,44 @@ class Common {
 
 }  // namespace
 
-Refusals::Refusals(const ExecutionPlan& plan) : plan_(plan) {
+Refusals::Refusals(const tools::InspectedModel& model) : model_(model) {
   Common<std::string> of_all;
   std::map<std::string, Common<std::pair<std::string, std::string>>> of_types;
-  for (const Step& step : plan.steps()) {
+  for (const tools::InspectedLayer& layer : model.layers) {
     std::set<std::string> reasons;
     std::set<std::pair<std::string, std::string>> pairs;
-    for (const RefusedCandidate& refused : step.refused) {
-      reasons.insert(refused.reason);
-      pairs.emplace(refused.name, refused.reason);
+    for (const tools::RefusedKernel& refused : layer.refused) {
+      reasons.insert(refused.why);
+      pairs.emplace(refused.kernel, refused.why);
     }
     if (!reasons.empty()) of_all.add(reasons);
-    of_types[type_of(plan, step)].add(pairs);
+    of_types[layer.type].add(pairs);
   }
   reasons_ = of_all.of_at_least_two();
   for (const auto& [type, common] : of_types) of_types_[type] = common.of_at_least_two();
 }
 
-bool Refusals::about_all(const std::string& type, const RefusedCandidate& refused) const {
-  return reasons_.contains(refused.reason) || of_types_.at(type).contains({refused.name, refused.reason});
+bool Refusals::about_all(const std::string& type, const tools::RefusedKernel& refused) const {
+  return reasons_.contains(refused.why) || of_types_.at(type).contains({refused.kernel, refused.why});
 }
 
-std::vector<RefusedCandidate> Refusals::of(const Step& step) const {
-  std::vector<RefusedCandidate> left = step.refused;
-  std::erase_if(left, [&, type = type_of(plan_, step)](const RefusedCandidate& refused) {
-    return about_all(type, refused);
-  });
+std::vector<tools::RefusedKernel> Refusals::of(const tools::InspectedLayer& layer) const {
+  std::vector<tools::RefusedKernel> left = layer.refused;
+  std::erase_if(left, [&](const tools::RefusedKernel& refused) { return about_all(layer.type, refused); });
   return left;
 }
 
 std::vector<std::string> Refusals::of_all() const {
   // Kernels by candidate and reason, in the order of the candidates.
   std::vector<std::pair<std::pair<std::string, std::string>, std::vector<std::string>>> lines;
-  for (const Step& step : plan_.steps()) {
-    const std::string type = type_of(plan_, step);
-    for (const RefusedCandidate& refused : step.refused) {
-      if (!about_all(type, refused)) continue;
-      const std::pair key{reasons_.contains(refused.reason) ? "layer" : type, refused.reason};
+  for (const tools::InspectedLayer& layer : model_.layers) {
+    for (const tools::RefusedKernel& refused : layer.refused) {
+      if (!about_all(layer.type, refused)) continue;
+      const std::pair key{reasons_.contains(refused.why) ? "layer" : layer.type, refused.why};
       auto at = std::find_if(lines.begin(), lines.end(), [&](const auto& line) { return line.first == key; });
       if (at == lines.end()) at = lines.insert(lines.end(), {key, {}});
-      if (std::find(at->second.begin(), at->second.end(), refused.name) == at->second.end())
-        at->second.push_back(refused.name);
+      if (std::find(at->second.begin(), at->second.end(), refused.kernel) == at->second.end())
+        at->second.push_back(refused.kernel);
     }
   }
   std::vector<std::string> text;

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/plan/execution_plan.h"
+#include "pipit/inspect.h"
 
 namespace pipit::internal::apps {
 
@@ -15,18 +15,18 @@ namespace pipit::internal::apps {
 /// it is said once. Where there is one layer of a type only, all is said of it.
 class Refusals {
  public:
-  explicit Refusals(const ExecutionPlan& plan);
+  explicit Refusals(const tools::InspectedModel& model);
 
-  /// What is about this step.
-  std::vector<RefusedCandidate> of(const Step& step) const;
+  /// What is about this layer.
+  std::vector<tools::RefusedKernel> of(const tools::InspectedLayer& layer) const;
   /// The others: "every Conv: not depthwise: not a depthwise convolution".
   std::vector<std::string> of_all() const;
 
  private:
-  bool about_all(const std::string& type, const RefusedCandidate& refused) const;
+  bool about_all(const std::string& type, const tools::RefusedKernel& refused) const;
 
-  const ExecutionPlan& plan_;
-  std::set<std::string> reasons_;  // of every step that was refused
+  const tools::InspectedModel& model_;
+  std::set<std::string> reasons_;  // of every layer that was refused
   std::map<std::string, std::set<std::pair<std::string, std::string>>> of_types_;  // kernel and reason
 };
 

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "apps/display/csv.h"
 #include "apps/measuring/json_documents.h"
 #include "engine/base/error.h"
+#include "pipit/report/csv.h"
 
 namespace pipit::internal::apps {
 
@@ -67,8 +67,8 @@ constexpr std::size_t kBaseColumns = std::size(kBaseTitles);
 // With a comma after each.
 std::string base_cells(const ConvBase* base) {
   if (base == nullptr || !base->problem.empty()) return std::string(kBaseColumns, ',');
-  std::string cells = fmt::format("{},{},{},{},{},", csv_cell(base->runs), base->ms, base->speedup.median,
-                                  base->speedup.low, base->speedup.high);
+  std::string cells = fmt::format("{},{},{},{},{},", detail::csv_cell(base->runs), base->ms,
+                                  base->speedup.median, base->speedup.low, base->speedup.high);
   if (base->cached_ms == 0) return cells + ",,,,";
   const MedianInterval& cached = base->cached_speedup;
   return cells + fmt::format("{},{},{},{}", base->cached_ms, cached.median, cached.low, cached.high) + ",";
@@ -153,16 +153,19 @@ std::string conv_csv(const std::vector<ConvRow>& rows, const Json& settings,
   csv += "mae,max_error,relative_l2,macs,bytes,arena_bytes,problem\n";
   for (const ConvRow& row : rows) {
     const ConvPoint& p = row.point;
-    csv += csv_cell(settings.at("device").get<std::string>()) + "," + settings.at("threads").dump() + ",";
+    csv += detail::csv_cell(settings.at("device").get<std::string>()) + "," + settings.at("threads").dump() +
+           ",";
     csv += fmt::format("{},{},{},{},{},{},{},{},", p.batch, p.in, p.out, p.size, p.kernel, p.stride,
-                       row.precision, csv_cell(row.backend));
+                       row.precision, detail::csv_cell(row.backend));
     if (!row.problem.empty()) {
-      csv += std::string(15 + kBaseColumns * bases.size(), ',') + csv_cell(csv_name(row.problem)) + "\n";
+      csv += std::string(15 + kBaseColumns * bases.size(), ',') +
+             detail::csv_cell(detail::csv_name(row.problem)) + "\n";
       continue;
     }
-    csv += fmt::format("{},{},{},{},{},{},{},{},{},", csv_cell(row.runs), row.times.ms, row.times.low_ms,
-                       row.times.high_ms, row.times.turns, fmt::join(row.times.samples_ms, " "),
-                       number_cell(row.cached_ms), number_cell(row.floor_ms), row.binds);
+    csv +=
+        fmt::format("{},{},{},{},{},{},{},{},{},", detail::csv_cell(row.runs), row.times.ms, row.times.low_ms,
+                    row.times.high_ms, row.times.turns, fmt::join(row.times.samples_ms, " "),
+                    number_cell(row.cached_ms), number_cell(row.floor_ms), row.binds);
     for (const std::string& base : bases) csv += base_cells(row.find(base));
     csv += fmt::format("{},{},{},{},{},{},\n", row.error.mae, row.error.max, row.error.relative_l2, p.macs(),
                        row.bytes, row.arena_bytes);

@@ -9,9 +9,9 @@
 #include <set>
 #include <span>
 
-#include "apps/display/heat_map.h"
 #include "apps/display/table.h"
 #include "engine/base/time_ratio.h"
+#include "pipit/report.h"
 
 namespace pipit::internal::apps {
 
@@ -308,10 +308,10 @@ std::string conv_svg(const std::vector<ConvRow>& rows, const std::vector<std::st
     sizes.insert(row.point.size);
     channels.insert(row.point.in);
   }
-  std::vector<HeatMap> maps;
+  std::vector<tools::HeatMap> maps;
   for (const ConvSummary& s : summaries(rows, bases)) {
     if (s.all.rows == 0) continue;
-    HeatMap map;
+    tools::HeatMap map;
     map.title =
         fmt::format("{}: times as fast, geometric mean {:.2f} of {}", s.title(), s.all.mean, s.all.rows);
     map.columns_are = "image size";
@@ -332,7 +332,7 @@ std::string conv_svg(const std::vector<ConvRow>& rows, const std::vector<std::st
     }
     maps.push_back(std::move(map));
   }
-  return maps.empty() ? std::string() : heat_map_svg(maps);
+  return maps.empty() ? std::string() : tools::heat_map_svg(maps);
 }
 
 }  // namespace pipit::internal::apps

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "apps/display/csv.h"
-#include "apps/display/pareto_svg.h"
 #include "apps/display/table.h"
 #include "apps/measuring/json_documents.h"
 #include "apps/measuring/sweep_file.h"
 #include "engine/base/error.h"
+#include "pipit/report.h"
+#include "pipit/report/csv.h"
 
 namespace pipit::internal::apps {
 
@@ -120,21 +120,23 @@ std::string sweep_csv(const std::vector<SweepRow>& rows, const Json& settings) {
     return fmt::format(",{},{},{},{}", e.mae, e.max, e.relative_l2, e.top10);
   };
   for (const SweepRow& row : rows) {
-    csv += csv_cell(settings.at("device").get<std::string>()) + "," + settings.at("threads").dump() + ",";
-    csv += fmt::format("{},{},{},{},", csv_cell(csv_name(row.layer)), row.precision, row.mode, row.keep);
+    csv += detail::csv_cell(settings.at("device").get<std::string>()) + "," + settings.at("threads").dump() +
+           ",";
+    csv += fmt::format("{},{},{},{},", detail::csv_cell(detail::csv_name(row.layer)), row.precision, row.mode,
+                       row.keep);
     if (!row.problem.empty()) {
-      csv += std::string(11 + kTimesCsvColumns, ',') + csv_cell(csv_name(row.problem)) + "\n";
+      csv += std::string(11 + kTimesCsvColumns, ',') + detail::csv_cell(detail::csv_name(row.problem)) + "\n";
       continue;
     }
-    csv += fmt::format("{},{},{},{}", row.kept, csv_cell(row.kernel), csv_cell(row.dense_kernel),
-                       times_csv(row.times));
+    csv += fmt::format("{},{},{},{}", row.kept, detail::csv_cell(row.kernel),
+                       detail::csv_cell(row.dense_kernel), times_csv(row.times));
     csv += errors(row.error) + (row.refit ? errors(*row.refit) : ",,,,") + ",\n";
   }
   return csv;
 }
 
 std::string sweep_svg(const std::vector<SweepRow>& rows) {
-  std::vector<ParetoPoint> points;
+  std::vector<tools::ParetoPoint> points;
   for (const SweepRow& row : rows) {
     if (!row.problem.empty()) continue;
     const LayerError& error = row.refit ? *row.refit : row.error;
@@ -143,14 +145,14 @@ std::string sweep_svg(const std::vector<SweepRow>& rows) {
                       false, fmt::format("{} {}", row.layer, row.precision)});
   }
   if (points.empty()) return {};
-  for (ParetoPoint& point : points) {
-    point.pareto = std::none_of(points.begin(), points.end(), [&](const ParetoPoint& other) {
+  for (tools::ParetoPoint& point : points) {
+    point.pareto = std::none_of(points.begin(), points.end(), [&](const tools::ParetoPoint& other) {
       return other.front == point.front && other.ms <= point.ms && other.accuracy >= point.accuracy &&
              (other.ms < point.ms || other.accuracy > point.accuracy);
     });
   }
-  return pareto_svg("Structured sparsity: time and output kept", points, std::nullopt,
-                    "of the output, % (1 - relative error)");
+  return tools::pareto_svg("Structured sparsity: time and output kept", points, std::nullopt,
+                           "of the output, % (1 - relative error)");
 }
 
 SweepFile::SweepFile(std::string path, const Json& settings, bool resume) : lines_(path, settings, resume) {

@@ -10,6 +10,8 @@
 
 namespace pipit::internal::apps {
 
+using detail::TimedRuns;
+
 namespace {
 
 constexpr std::uint64_t kMaxTimesBytes = std::uint64_t{256} << 20;

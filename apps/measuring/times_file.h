@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/measuring/comparison.h"
+#include "pipit/measuring/comparison.h"
 
 namespace pipit::internal::apps {
 

@@ -77,6 +77,10 @@ void OutputOption::check(const std::vector<std::string>& inputs) const {
   for (const File& file : files_) check_output("--output", file.path, inputs);
 }
 
+void OutputOption::write(const std::string& json, const std::string& sweep) const {
+  write([&](OutputForm form) { return tools::report(json, form, sweep); });
+}
+
 void OutputOption::write(const std::function<std::string(OutputForm)>& content) const {
   for (const File& file : files_) write_file(file.path, content(file.form));
 }

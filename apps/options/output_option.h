@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "pipit/report.h"
+
 namespace pipit::internal::apps {
 
-enum class OutputForm { json, csv, html, trace, trtexec };
+using OutputForm = tools::ReportForm;
 
 class OutputOption {
  public:
@@ -20,7 +22,9 @@ class OutputOption {
   std::vector<std::string> paths() const;
   /// Before the work begins: check_output() of every file. `inputs` are what the command reads.
   void check(const std::vector<std::string>& inputs) const;
-  /// Writes every file, whole or not at all.
+  /// Writes every file, whole or not at all: tools::report() of a result's JSON.
+  void write(const std::string& json, const std::string& sweep = {}) const;
+  /// The same of what `content` makes of it.
   void write(const std::function<std::string(OutputForm)>& content) const;
 
  private:

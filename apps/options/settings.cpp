@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "apps/display/table.h"
 #include "apps/options/list_option.h"
 #include "apps/options/values.h"
 
@@ -46,40 +45,14 @@ void SettingLists::check(const CommonOptions& given) const {
   }
 }
 
-std::vector<Setting> SettingLists::all() const {
-  std::vector<std::optional<std::int64_t>> of_batches(batches.begin(), batches.end());
-  if (of_batches.empty()) of_batches.emplace_back();
-  const std::vector<int> of_streams = streams.empty() ? std::vector<int>{1} : streams;
-  std::vector<Setting> settings;
-  for (const std::string& precision : precisions) {
-    for (const auto& batch : of_batches) {
-      for (const int count : threads) {
-        for (const int sessions : of_streams)
-          settings.push_back({precision, batch, count == 0 ? default_threads() : count, sessions});
-      }
-    }
-  }
-  return settings;
+void SettingLists::add_to(tools::TimingOptions& options) const {
+  for (const std::string& name : precisions) options.precisions.push_back(apps::precisions().at(name));
+  options.batches = batches;
+  options.threads = threads;
 }
 
-CommonOptions common_options(const CommonOptions& given, const Setting& setting) {
-  CommonOptions common = given;
-  common.precision = precisions().at(setting.precision);
-  const bool shared = common.device == DeviceKind::cpu;
-  common.threads = shared ? (setting.threads + setting.streams - 1) / setting.streams : setting.threads;
-  if (common.precision != Precision::int8) {
-    common.plan.clear();
-    common.keep.clear();
-  }
-  if (common.precision != Precision::w4) common.group_size.reset();
-  if (common.precision != Precision::int8_dynamic) common.dynamic_scales.clear();
-  return common;
-}
-
-std::string setting_text(const Setting& setting) {
-  return fmt::format("{}, batch {}, {}{}", setting.precision, setting.batch.value_or(1),
-                     counted(setting.threads, "thread"),
-                     setting.streams > 1 ? fmt::format(", {} streams", setting.streams) : "");
+std::size_t SettingLists::count() const {
+  return precisions.size() * std::max<std::size_t>(batches.size(), 1) * threads.size();
 }
 
 }  // namespace pipit::internal::apps

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "pipit/bench.h"
 #include "pipit/calibrate.h"
 #include "pipit/classifier.h"
 #include "pipit/compiled_model.h"
@@ -30,6 +31,7 @@ struct pipit_options {
   pipit::tools::CalibrateOptions calibrate;  // but for what is above
   bool signed_activations = false;
   pipit::tools::ProfileOptions profile;
+  pipit::tools::BenchOptions bench;        // likewise
   pipit::tools::EvaluateOptions evaluate;  // likewise
 };
 

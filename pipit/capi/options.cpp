@@ -235,6 +235,12 @@ void set_max_drop(pipit_options& o, const std::string& v) {
   o.evaluate.max_drop = *value;
 }
 
+double nonnegative(const std::string& v) {
+  const std::optional<double> value = parsed<double>(v);
+  if (!value || !(*value >= 0)) throw Refused{"a number of 0 or more"};
+  return *value;
+}
+
 using O = pipit_options;
 using V = std::string;
 
@@ -288,8 +294,16 @@ const Option kOptions[] = {
      [](O& o, const V& v) {
        o.signed_activations = one_of(Words<bool>{{"u8", false}, {"s8", true}}, v);
      }},
-    {"runs", "N", [](O& o, const V& v) { o.profile.runs = integer(v, 1, kMaxRuns); }},
-    {"warmup", "N", [](O& o, const V& v) { o.profile.warmup = integer(v, 0, kMaxRuns); }},
+    {"runs", "N", [](O& o, const V& v) { o.bench.runs = o.profile.runs = integer(v, 1, kMaxRuns); }},
+    {"warmup", "N",
+     [](O& o, const V& v) {
+       o.profile.warmup = integer(v, 0, kMaxRuns);
+       o.bench.warmup = std::max(o.profile.warmup, 1);
+     }},
+    {"floor", "true|false", [](O& o, const V& v) { o.profile.floors = flag(v); }},
+    {"seconds", "N", [](O& o, const V& v) { o.bench.seconds = nonnegative(v); }},
+    {"streams", "N", [](O& o, const V& v) { o.bench.streams = {integer(v, 1, 1024)}; }},
+    {"fail-above", "N", [](O& o, const V& v) { o.bench.max_slowdown = nonnegative(v); }},
 };
 
 void set_option(pipit_options& options, const std::string& name, const std::string& value) {

@@ -1,11 +1,9 @@
 // Calibrating, quantizing, and what a model is and how long it takes as JSON.
 #include "pipit/capi/handles.h"
-#include "pipit/measuring/model_json.h"
+#include "pipit/inspect.h"
 
 using namespace pipit;
 using namespace pipit::internal::capi;
-using pipit::internal::detail::inspect_json;
-using pipit::internal::detail::profile_json;
 
 pipit_code pipit_calibrate(const char* model, const char* const* images, size_t image_count, const char* plan,
                            const pipit_options* options, pipit_progress progress, void* user, char** notes,
@@ -68,14 +66,38 @@ char* pipit_profile_json(const pipit_model* model, const pipit_tensor* inputs, s
     std::vector<ArrayView> arrays;
     if (inputs != nullptr || input_count > 0)
       arrays_of(inputs, input_count, model->model.inputs(), "input", arrays);
-    return new_string(
-        profile_json(model->model, tools::profile(model->model, arrays, given(options).profile)));
+    return new_string(tools::profile(model->model, arrays, given(options).profile).json);
   });
 }
 
 char* pipit_inspect_json(const pipit_model* model, pipit_status** status) {
   return made(status, [&] {
     need(model, "model");
-    return new_string(inspect_json(model->model));
+    return new_string(tools::inspect(model->model, {.why = true}).json);
+  });
+}
+
+char* pipit_bench_json(const char* const* models, size_t model_count, const pipit_options* options,
+                       pipit_progress progress, void* user, pipit_status** status) {
+  return made(status, [&] {
+    need(models, "models");
+    std::vector<std::string> names;
+    for (size_t i = 0; i < model_count; ++i) {
+      need(models[i], "a model");
+      names.emplace_back(models[i]);
+    }
+    const pipit_options& all = given(options);
+    tools::BenchOptions how = all.bench;
+    how.timing.load = all.load;
+    if (all.evaluate.against) {
+      const tools::Baseline& base = *all.evaluate.against;
+      how.against = base.model;
+      if (base.model.empty()) how.timing.precisions = {base.precision, all.load.precision};
+    }
+    if (progress != nullptr)
+      how.progress = [&](std::int64_t rows, std::int64_t total, const std::string&) {
+        progress(user, rows, total);
+      };
+    return new_string(tools::bench(names, how).json);
   });
 }

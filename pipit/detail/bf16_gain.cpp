@@ -93,8 +93,8 @@ std::string bf16_note(const std::string& model, const Bf16Gain& gain) {
                 "estimate",
                 gain.factor, now);
   return fmt::format(
-      "note: {} {}; 'pipit evaluate' with --precision bf16 --against {} shows what it costs in accuracy",
-      model, what, now);
+      "{} {}; 'pipit evaluate' with --precision bf16 --against {} shows what it costs in accuracy", model,
+      what, now);
 }
 
 std::string bf16_rate_text(double products, const Ceilings& ceilings) {

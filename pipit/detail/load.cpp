@@ -7,6 +7,7 @@
 #include <functional>
 #include <iterator>
 
+#include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/platform/float_mode.h"
@@ -15,6 +16,7 @@
 #include "models/classification.h"
 #include "models/npy.h"
 #include "models/sample_file.h"
+#include "pipit/detail/preparation_notes.h"
 #include "quant/hash.h"
 #include "quant/kept_layers.h"
 
@@ -182,11 +184,15 @@ std::string differences_note(const std::filesystem::path& path, const std::vecto
 }
 
 std::shared_ptr<const CompiledState> compile_model(Model model, const LoadOptions& options,
-                                                   const Preprocess* preprocess) {
+                                                   const Preprocess* preprocess, double read_ms) {
   const ScopedFloatMode mode;
+  const auto begin = Clock::now();
   auto state = std::make_shared<CompiledState>();
   state->name = model.name;
   state->metadata = std::move(model.metadata);
+  state->read_ms = read_ms;
+  state->facts = {model.widened,         model.labels, model.labels_from,     model.preprocess,
+                  model.preprocess_from, model.scores, metadata_notes(model), {}};
   check_precision(model.name, model.graph, options);
   naming(model.name, [&] {
     CompileOptions how = compile_options(options);
@@ -199,11 +205,26 @@ std::shared_ptr<const CompiledState> compile_model(Model model, const LoadOption
     Compiled compiled = compile(std::move(model.graph), how);
     state->plans = std::move(compiled.plans);
     state->notes.insert(state->notes.end(), compiled.notes.begin(), compiled.notes.end());
+    state->facts.passes = std::move(compiled.passes);
   });
   const Graph& graph = state->plans[0]->graph();
   state->inputs = infos(graph, graph.inputs(), nullptr);
   state->outputs = infos(graph, graph.outputs(), &graph.output_names());
+  state->load_ms = milliseconds_since(begin);
   return state;
+}
+
+std::shared_ptr<const CompiledState> read_and_compile(const std::string& model, const LoadOptions& options) {
+  const auto begin = Clock::now();
+  Model read = read_model(model, options);
+  return compile_model(std::move(read), options, nullptr, milliseconds_since(begin));
+}
+
+std::shared_ptr<const CompiledState> read_and_compile(std::span<const std::byte> onnx,
+                                                      const std::string& name, const LoadOptions& options) {
+  const auto begin = Clock::now();
+  Model read = read_model(onnx, name, options);
+  return compile_model(std::move(read), options, nullptr, milliseconds_since(begin));
 }
 
 }  // namespace pipit::internal::detail

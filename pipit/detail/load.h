@@ -52,6 +52,18 @@ std::vector<std::string> differences_from(const QuantizationPlan& plan, const Pr
 /// them to judge.
 std::string differences_note(const std::filesystem::path& path, const std::vector<std::string>& differences);
 
+/// What the model's file says of itself, and what became of its graph.
+struct ModelFacts {
+  std::string widened;  ///< Model::widened
+  Labels labels;
+  std::string labels_from;
+  std::optional<Preprocess> preprocess;
+  std::string preprocess_from;
+  ScoreKind scores = ScoreKind::logits;
+  std::vector<std::string> notes;  ///< metadata_notes()
+  std::vector<PassReport> passes;
+};
+
 /// What CompiledModel shares with its sessions.
 struct CompiledState {
   std::string name;
@@ -60,11 +72,19 @@ struct CompiledState {
   std::vector<TensorInfo> inputs;
   std::vector<TensorInfo> outputs;
   std::vector<std::string> notes;
+  ModelFacts facts;
+  double read_ms = 0;  ///< read_model(), where read_and_compile() called it
+  double load_ms = 0;  ///< compile_model()
 };
 
 /// Compiles a model that onnx_options(options) has read. With `preprocess`, that of the model's images, a plan that was
 /// calibrated on others adds a note. Errors begin with the model's name.
 std::shared_ptr<const CompiledState> compile_model(Model model, const LoadOptions& options,
-                                                   const Preprocess* preprocess = nullptr);
+                                                   const Preprocess* preprocess = nullptr,
+                                                   double read_ms = 0);
+/// read_model() and compile_model(). `model`: a name, or bytes and what stands for them in messages.
+std::shared_ptr<const CompiledState> read_and_compile(const std::string& model, const LoadOptions& options);
+std::shared_ptr<const CompiledState> read_and_compile(std::span<const std::byte> onnx,
+                                                      const std::string& name, const LoadOptions& options);
 
 }  // namespace pipit::internal::detail

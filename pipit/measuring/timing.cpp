@@ -38,8 +38,8 @@ double timed_run(Session& session, std::span<const ConstTensorView> inputs) {
 std::string busy_note(const std::string& what, std::span<const double> ms) {
   const double cv = summarize(ms).cv;
   if (cv <= kUnsteady) return {};
-  return fmt::format("note: {}: the times vary by {:.1f} % (above {:.0f} %): is the machine busy?", what,
-                     100 * cv, 100 * kUnsteady);
+  return fmt::format("{}: the times vary by {:.1f} % (above {:.0f} %): is the machine busy?", what, 100 * cv,
+                     100 * kUnsteady);
 }
 
 std::string machine_description(const ExecutionPlan& plan) {

@@ -202,6 +202,7 @@ static void test_nothing(void) {
   CHECK(pipit_quantize(kModel, "plan", NULL, NULL, NULL, &status) == PIPIT_INVALID_ARGUMENT);
   REFUSED(PIPIT_INVALID_ARGUMENT, "output is NULL");
   CHECK(pipit_profile_json(NULL, NULL, 0, NULL, &status) == NULL);
+  CHECK(pipit_bench_json(NULL, 1, NULL, NULL, NULL, &status) == NULL);
   CHECK(pipit_inspect_json(NULL, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "model is NULL");
 }
@@ -468,9 +469,19 @@ static void test_tools(const char* image, const char* plan, const char* quantize
   REFUSED(PIPIT_INVALID_ARGUMENT, "inputs is NULL");
   json = pipit_inspect_json(model, &status);
   CHECK(json != NULL && strstr(json, "\"command\": \"inspect\"") != NULL &&
-        strstr(json, "\"inputs\": ") != NULL);
+        strstr(json, "\"inputs\": ") != NULL && strstr(json, "\"refused\": ") != NULL &&
+        strstr(json, "\"parameters\": ") != NULL);
   pipit_string_free(json);
   pipit_model_free(model);
+  images[0] = kModel;
+  last = -1;
+  CHECK(pipit_options_set(options, "against", "fp32", &status) == PIPIT_OK);
+  json = pipit_bench_json(images, 1, options, count_images, &last, &status);
+  CHECK(json != NULL && last == 0 && strstr(json, "\"command\": \"bench\"") != NULL &&
+        strstr(json, "\"comparisons\": ") != NULL);
+  pipit_string_free(json);
+  CHECK(pipit_bench_json(images, 0, options, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "no model");
   model = pipit_model_load(quantized, NULL, &status);
   CHECK(model != NULL);
   pipit_model_free(model);

@@ -1,0 +1,64 @@
+#include "pipit/report.h"
+
+#include <fmt/format.h>
+
+#include "engine/base/error.h"
+#include "engine/base/parse_json.h"
+#include "pipit/report/html_report.h"
+#include "pipit/report/profile_files.h"
+#include "pipit/report/times_csv.h"
+
+namespace pipit::tools {
+
+using namespace internal;
+using namespace internal::detail;
+
+namespace {
+
+constexpr int kMaxLevels = 16;
+
+[[noreturn]] void refuse(const std::string& command, const char* form) {
+  throw ArgumentError(fmt::format("there is no {} of the JSON of {}", form, command));
+}
+
+std::string written(const JsonDocument& document, const std::string& command, ReportForm form,
+                    const std::string& sweep) {
+  const bool of_profile = command == "profile";
+  switch (form) {
+    case ReportForm::json:
+      break;
+    case ReportForm::csv:
+      if (of_profile) return profile_csv(document);
+      if (command == "bench") return bench_csv(document);
+      if (command == "compare") return compare_csv(document);
+      refuse(command, "CSV");
+    case ReportForm::html: {
+      if (!of_profile && !command.starts_with("sweep")) refuse(command, "page");
+      if (sweep.empty()) return html_report(document);
+      JsonDocument both = document;
+      both["sweep"] = parse_json(sweep, kMaxLevels);
+      return html_report(both);
+    }
+    case ReportForm::trace:
+      if (!of_profile) refuse(command, "trace");
+      return chrome_trace(document);
+    case ReportForm::trtexec:
+      if (!of_profile || document.contains("results")) refuse(command, "form for trtexec");
+      return trtexec_profile(document);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string report(const std::string& json, ReportForm form, const std::string& sweep) {
+  if (form == ReportForm::json) return json;
+  const JsonDocument document = parse_json(json, kMaxLevels);
+  try {
+    return written(document, document.at("command").get<std::string>(), form, sweep);
+  } catch (const nlohmann::json::exception& e) {
+    fail("it is not the JSON of a result: {}", e.what());
+  }
+}
+
+}  // namespace pipit::tools
