@@ -34,6 +34,7 @@
 #include "pipit/timing.h"
 #include "pipit/tune.h"
 #include "pipit/types.h"
+#include "pipit/verify.h"
 
 namespace pipit {
 

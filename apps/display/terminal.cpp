@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "apps/display/table.h"
+#include "pipit/detail/first_lines.h"
 
 namespace pipit::internal::apps {
 
@@ -18,12 +19,12 @@ bool status_is_shown = false;  // progress is drawn by one thread, which writes 
 
 // Lines end in a newline.
 std::string fitted(std::string_view text, int width) {
-  constexpr std::size_t kIndent = std::string_view("pipit: ").size();
+  constexpr std::size_t kPrefix = std::string_view("pipit: ").size();
   std::string lines;
   for (std::size_t end = 0; !text.empty(); text.remove_prefix(end)) {
     end = text.find('\n') + 1;
     const std::string_view line = text.substr(0, end);
-    lines += line.starts_with(' ') ? std::string(line) : wrapped(line, kIndent, width);
+    lines += line.starts_with(' ') ? std::string(line) : wrapped(line, kPrefix, width);
   }
   return lines;
 }
@@ -36,22 +37,11 @@ int terminal_width(int file) {
   return size.ws_col;
 }
 
-std::string first_lines(std::string_view text, int count) {
-  std::size_t end = 0;
-  for (int line = 0; line < count; ++line) {
-    end = text.find('\n', end);
-    if (end == std::string_view::npos) return std::string(text);
-    ++end;
-  }
-  const auto more = std::count(text.begin() + static_cast<std::ptrdiff_t>(end), text.end(), '\n') + 1;
-  return fmt::format("{}  ... and {} more", text.substr(0, end), more);
-}
-
 void print_error(std::string_view message) noexcept {
   show_status_line("");
   try {
-    write_stderr(
-        fitted("pipit: " + first_lines(printable_lines(message)) + "\n", terminal_width(STDERR_FILENO)));
+    write_stderr(fitted("pipit: " + detail::first_lines(printable_lines(message)) + "\n",
+                        terminal_width(STDERR_FILENO)));
   } catch (...) {  // no memory for the copy: better the bare fact than an abort
     std::fputs("pipit: out of memory\n", stderr);
   }

@@ -16,13 +16,7 @@ inline int table_width(bool wide) {
   return wide ? 0 : terminal_width();
 }
 
-/// The most lines of one message that reach the terminal.
-inline constexpr int kMaxMessageLines = 20;
-
-/// The first `count` lines; "... and N more" stands for the others.
-std::string first_lines(std::string_view text, int count = kMaxMessageLines);
-
-/// Writes "pipit: MESSAGE" to stderr, made printable and at most kMaxMessageLines long; on a terminal lines are broken
+/// Writes "pipit: MESSAGE" to stderr, made printable and at most 20 lines long; on a terminal lines are broken
 /// between words, but for those that begin with a blank: commands, to be copied. Never throws: when stderr cannot be
 /// written there is nowhere left to say so, and the exit code still tells.
 void print_error(std::string_view message) noexcept;
