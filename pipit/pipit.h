@@ -25,6 +25,7 @@
 #include "pipit/error.h"
 #include "pipit/evaluate.h"
 #include "pipit/export.h"
+#include "pipit/fetch.h"
 #include "pipit/inspect.h"
 #include "pipit/machine.h"
 #include "pipit/profile.h"

@@ -9,7 +9,7 @@
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
-#include "models/catalogue.h"
+#include "pipit/fetch.h"
 
 namespace pipit::internal::apps {
 
@@ -36,7 +36,7 @@ int annotate(const AnnotateOptions& options) {
     throw CLI::ValidationError("annotate",
                                "nothing to store: give --labels, --scores, or --preset, --mean and the like");
   check_output("--output", options.output, {model, options.image.labels});
-  if (find_named_model(model) != nullptr)
+  if (tools::find_named_model(model) != nullptr)
     throw CLI::ValidationError(
         "MODEL", fmt::format("{} is a model that pipit knows by name; annotate takes an ONNX file", model));
   tools::AnnotateOptions how;

@@ -1,7 +1,6 @@
 // pipit classify MODEL IMAGE...: the most probable classes of images.
 
 #include "apps/commands/commands.h"
-#include "apps/commands/fetching.h"
 #include "apps/display/layer_table.h"
 #include "apps/display/next_command.h"
 #include "apps/display/print_json.h"
@@ -13,9 +12,9 @@
 #include "engine/base/file.h"
 #include "engine/platform/device.h"
 #include "layers/passes/passes.h"
-#include "models/catalogue.h"
 #include "models/image/folder.h"
 #include "models/score_kind.h"
+#include "pipit/fetch.h"
 #include "pipit/measuring/image_pipeline.h"
 #include "pipit/measuring/json.h"
 #include "pipit/measuring/layer_json.h"
@@ -67,14 +66,14 @@ Table image_table(const std::vector<ScoredClass>& top, const ClassOutput& output
 
 // Whether what stands for MODEL is an image or a folder, so that no model is named.
 bool is_for_images(const std::string& word) {
-  if (find_named_model(word) != nullptr) return false;
+  if (tools::find_named_model(word) != nullptr) return false;
   return is_folder(word) || counts_as_image(word);
 }
 
 // A model after an image is a mistake: the model is named first.
 void check_order(const std::string& first, const std::vector<std::string>& others) {
   for (const std::string& word : others) {
-    if (find_named_model(word) != nullptr || std::filesystem::path(word).extension() == ".onnx")
+    if (tools::find_named_model(word) != nullptr || std::filesystem::path(word).extension() == ".onnx")
       throw CLI::ValidationError(
           "IMAGE", fmt::format("'{}' is a model, but '{}' comes first: pipit classify {} {}", word, first,
                                word, first));
@@ -97,7 +96,7 @@ ImageFiles image_files(const std::vector<std::string>& arguments) {
 void print_next_of(const ClassifyOptions& options, const Preparation& preparation, bool labelled) {
   const std::string& model = options.model.model;
   const bool guessed = preparation.source == Preparation::Source::guessed;
-  if ((guessed || !labelled) && find_named_model(model) == nullptr) {
+  if ((guessed || !labelled) && tools::find_named_model(model) == nullptr) {
     print_next(options.common.quiet,
                {"annotate", model, labelled ? "" : "--labels", labelled ? "" : "classes.txt",
                 guessed ? "--preset" : "", guessed ? std::string_view(preparation.preset) : "", "--output",
@@ -244,7 +243,7 @@ void add_classify(CLI::App& app, int& exit_code) {
       // Nothing is fetched for it.
       if (is_missing(first)) fail("{}: no such file or folder", first);
       options->images.insert(options->images.begin(), first);
-      DefaultModel chosen = default_model(options->common.quiet);
+      tools::DefaultModel chosen = tools::default_model(note_printer(options->common.quiet));
       options->model.model = std::move(chosen.name);
       options->model_note = std::move(chosen.note);
     }

@@ -11,8 +11,8 @@
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
-#include "models/catalogue.h"
 #include "pipit/evaluate.h"
+#include "pipit/fetch.h"
 
 namespace pipit::internal::apps {
 
@@ -60,13 +60,13 @@ bool is_against_precision(const std::string& against) {
 
 void check_against(const std::string& against) {
   std::error_code ignored;
-  if (against.empty() || is_against_precision(against) || find_named_model(against) != nullptr ||
+  if (against.empty() || is_against_precision(against) || tools::find_named_model(against) != nullptr ||
       std::filesystem::exists(against, ignored))
     return;
   throw CLI::ValidationError(
       "--against",
       fmt::format("takes fp32, fp16, bf16, an ONNX file or the name of a model ({}); '{}' is none of these",
-                  named_model_list(), against));
+                  tools::named_model_list(), against));
 }
 
 void print_next_of(const EvaluateOptions& options, const Evaluation& result) {

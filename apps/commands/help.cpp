@@ -12,8 +12,8 @@
 #include "engine/base/version.h"
 #include "layers/kernel_names.h"
 #include "layers/registry.h"
-#include "models/catalogue.h"
-#include "pipit/measuring/runner.h"
+#include "pipit/fetch.h"
+#include "pipit/measuring/json.h"
 #include "quant/near_names.h"
 
 namespace pipit::internal::apps {
@@ -72,7 +72,7 @@ int help(const CLI::App& app, const HelpOptions& options) {
     return kExitOk;
   }
   std::vector<std::string> models;
-  for (const NamedModel& model : named_models()) models.emplace_back(model.name);
+  for (const tools::NamedModel& model : tools::named_models()) models.push_back(model.name);
   const std::set<std::string> known = known_kernels(default_registry());
   const std::vector<std::string> kernels(known.begin(), known.end());
   std::string text;

@@ -1,13 +1,13 @@
 // How a model is loaded: MODEL, --batch, --dim, --shape, --value.
 #include "apps/options/options.h"
-#include "models/catalogue.h"
 #include "pipit/detail/load.h"
 #include "pipit/detail/option_values.h"
+#include "pipit/fetch.h"
 
 namespace pipit::internal::apps {
 
 std::string model_help() {
-  return "An ONNX file, or the name of a model (pipit models describes them): " + named_model_list();
+  return "An ONNX file, or the name of a model (pipit models describes them): " + tools::named_model_list();
 }
 
 void ModelOptions::add_to(CLI::App& command, bool with_batch) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 struct ChildResult {
   int exit_code = 0;
@@ -17,4 +17,4 @@ struct ChildResult {
 /// when it writes more than `most_bytes` (it is killed then).
 ChildResult run_child(const std::vector<std::string>& command, std::size_t most_bytes);
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -1,4 +1,4 @@
-#include "apps/commands/child_process.h"
+#include "pipit/detail/child_process.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -15,7 +15,7 @@
 
 #include "engine/base/error.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -133,4 +133,4 @@ ChildResult run_child(const std::vector<std::string>& command, std::size_t most_
   return result;
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail
