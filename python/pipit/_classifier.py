@@ -1,0 +1,151 @@
+"""Images in, labels with probabilities out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from pipit import _log, _pipit
+from pipit._errors import ArgumentError
+from pipit._options import classifier_options, is_listing, model_name
+from pipit._types import ClassifierOptions, StrPath
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from numpy.typing import NDArray
+
+
+def _pixels(image: Any) -> Any:
+    """Bytes [H, W, 3] of an array of bytes, which may be grey."""
+    import numpy
+
+    pixels = numpy.asarray(image)
+    if pixels.dtype != numpy.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3):
+        raise ArgumentError(
+            f"an image is an array of {pixels.dtype} with shape {pixels.shape}; expected uint8 with [height, width, 3] "
+            "(red, green, blue) or [height, width] (grey)"
+        )
+    if pixels.ndim == 2:
+        pixels = numpy.repeat(pixels[:, :, None], 3, axis=2)
+    return numpy.ascontiguousarray(pixels)
+
+
+def _is_pil(image: object) -> bool:
+    module = sys.modules.get("PIL.Image")
+    return module is not None and isinstance(image, module.Image)
+
+
+class Classifier:
+    """An image classifier. Any number of threads may call one at once.
+
+    >>> import numpy as np, pipit
+    >>> classifier = pipit.Classifier("resnet20-cifar10")
+    >>> classifier.labels[:2], classifier.scores
+    (('airplane', 'automobile'), 'logits')
+    >>> best = classifier(np.zeros((32, 32, 3), np.uint8), top=1)[0]
+    >>> 0 < best.probability <= 1
+    True
+    """
+
+    def __init__(
+        self,
+        model: StrPath,
+        *,
+        labels: StrPath | Sequence[str] | None = None,
+        **options: Unpack[ClassifierOptions],
+    ) -> None:
+        """Loads a model with one input [N, 3, H, W] or the like and an output [N, classes].
+
+        model: the path of an ONNX file, or a name that `pipit models` lists. labels: the classes' names, or a file of
+        them; unset: those that the model stores. Options: those of load(), preset=, resize=, crop=, interpolation=,
+        mean=, std=, bgr=, scores=, threshold=. Notes go to the logger "pipit". Raises what load() does, and Error for a
+        model that is no image classifier.
+        """
+        self._ignore_exif = bool(options.get("ignore_exif_orientation"))
+        name = model_name(model)
+        if labels is None or isinstance(labels, (str, os.PathLike)):
+            native_options = classifier_options("Classifier", {**options, "labels": labels})
+            self._native = _pipit.make_classifier(name, native_options)
+        else:
+            self._native = _with_names(name, [*labels], options)
+        self._free = deque([self._native])
+        for note in self._native.notes:
+            _log.note(note)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The name of every class; empty where neither model nor options have them."""
+        return tuple(self._native.labels)
+
+    @property
+    def classes(self) -> int:
+        """How many classes the model tells apart; 2 where one score alone says yes or no."""
+        return self._native.classes
+
+    @property
+    def scores(self) -> str:
+        """What the model's scores are: 'logits', 'softmax', 'log-softmax', 'sigmoid' or 'sigmoid-logits'."""
+        return self._native.scores
+
+    @property
+    def preprocessing(self) -> str:
+        """What happens to images, in words."""
+        return self._native.preprocessing
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know, one sentence each."""
+        return tuple(self._native.notes)
+
+    @overload
+    def __call__(self, images: list[Any] | tuple[Any, ...], top: int = 5) -> list[list[_pipit.Prediction]]: ...
+
+    @overload
+    def __call__(self, images: StrPath | bytes | NDArray[Any] | Any, top: int = 5) -> list[_pipit.Prediction]: ...
+
+    def __call__(self, images: Any, top: int = 5) -> Any:
+        """The `top` most probable classes, best first.
+
+        images: the path of a JPEG, PNG, BMP or WebP file, the bytes of one, an image of Pillow, or an array of uint8
+        [height, width, 3] (red, green, blue) or [height, width] (grey). Of a list or tuple of these, and of an array
+        [N, height, width, 3], a list of answers. Raises Error, beginning with the path, for a file that cannot be read
+        as an image; UnsupportedError for another format; ArgumentError for other arrays.
+        """
+        if is_listing(images) or getattr(images, "ndim", 0) == 4:
+            return [self._one(image, top) for image in images]
+        return self._one(images, top)
+
+    def _one(self, image: Any, top: int) -> list[_pipit.Prediction]:
+        try:
+            native = self._free.pop()
+        except IndexError:
+            native = self._native.copy()
+        try:
+            if isinstance(image, (str, os.PathLike)):
+                return native.classify_file(image, top)
+            if isinstance(image, (bytes, bytearray, memoryview)):
+                return native.classify_bytes(bytes(image), top)
+            if _is_pil(image):
+                if not self._ignore_exif:
+                    from PIL import ImageOps
+
+                    image = ImageOps.exif_transpose(image)
+                image = image.convert("RGB")
+            return native.classify_pixels(_pixels(image), top)
+        finally:
+            self._free.append(native)
+
+
+def _with_names(model: str, names: list[str], options: ClassifierOptions) -> _pipit.Classifier:
+    """A classifier with these labels, which the library reads from a file."""
+    import json
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        json.dump(names, file)
+        file.flush()
+        return _pipit.make_classifier(model, classifier_options("Classifier", {**options, "labels": file.name}))

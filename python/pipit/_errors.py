@@ -1,0 +1,28 @@
+"""The exceptions of pipit."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Something went wrong at run time: a file, a value, a device.
+
+    The message names the offending values and, where it can, what to do about it.
+    """
+
+
+class UnsupportedError(Error):
+    """The input is well-formed but asks for something that pipit does not implement."""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Every reason, one for each thing that is not implemented; the whole message where it gives only one."""
+        message = str(self)
+        return tuple(message.split("\n  ")[1:]) or (message,)
+
+
+class ArgumentError(Error, ValueError):
+    """Invalid arguments, independent of the contents of files. Nothing was written."""
+
+
+for _exception in (Error, UnsupportedError, ArgumentError):
+    _exception.__module__ = "pipit"  # what tracebacks and pickles call it

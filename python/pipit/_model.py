@@ -1,0 +1,215 @@
+"""Models and sessions: arrays in, arrays out."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipit import _log, _pipit
+from pipit._errors import ArgumentError
+from pipit._options import load_options, model_name, recipe
+from pipit._types import LoadOptions, StrPath
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from numpy.typing import NDArray
+
+
+class Session:
+    """Memory for runs of a model. One thread at a time may use a session; another one raises Error."""
+
+    __slots__ = ("_inputs", "_native", "_outputs")
+
+    def __init__(self, native: _pipit.Session, inputs: Sequence[str], outputs: Sequence[_pipit.TensorInfo]) -> None:
+        import numpy
+
+        self._native = native
+        self._inputs = inputs
+        self._outputs = [(output.shape, numpy.dtype(output.dtype)) for output in outputs]
+
+    def run(
+        self, *arrays: Any, out: NDArray[Any] | Sequence[NDArray[Any]] | None = None, **named: Any
+    ) -> list[NDArray[Any]]:
+        """Runs the model on one array for each input, by position or by name.
+
+        Arrays have exactly the type and shape of Model.inputs. They are NumPy's, or any that have DLPack or the buffer
+        protocol, in the CPU's memory; they are not copied, unless their elements are in another order than row-major.
+        Returns an array for each of Model.outputs; with `out`, writes to these instead and returns them. Other threads
+        run meanwhile. Raises ArgumentError, naming the input or output, for arrays that do not fit.
+
+        >>> import numpy as np, pipit
+        >>> session = pipit.load("resnet20-cifar10").session()
+        >>> logits = np.empty((1, 10), np.float32)
+        >>> session.run(np.zeros((1, 3, 32, 32), np.float32), out=logits)[0] is logits
+        True
+        """
+        if named:
+            arrays = _by_name(self._inputs, arrays, named)
+        if out is None:
+            import numpy
+
+            results: list[NDArray[Any]] = [numpy.empty(shape, dtype) for shape, dtype in self._outputs]
+        else:
+            results = [*out] if isinstance(out, (list, tuple)) else [out]  # type: ignore[list-item]
+        self._native.run(arrays, results)
+        return results
+
+
+def _by_name(inputs: Sequence[str], arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The arrays in the order of the inputs, of which the first have theirs by position."""
+    left = inputs[len(arrays) :]
+    for name in named:
+        if name not in left:
+            raise ArgumentError(f"unexpected input '{name}'; the model has {', '.join(inputs)}")
+    for name in left:
+        if name not in named:
+            raise ArgumentError(f"no array for input '{name}'; the model has {', '.join(inputs)}")
+    return arrays + tuple(named[name] for name in left)
+
+
+class Model:
+    """A model with kernels chosen, weights packed and memory planned; load() makes one.
+
+    Immutable: any number of threads may call one at once, and a child that fork() makes may call it on a CPU. A pickle
+    holds how it was loaded, not the weights of a file: another process loads it anew and answers with the same bits.
+    """
+
+    __slots__ = ("_inputs", "_native", "_recipe", "_sessions")
+
+    def __init__(self, model: StrPath | bytes, *, name: str | None = None, **options: Unpack[LoadOptions]) -> None:
+        """See load()."""
+        native_options = load_options("load", options)
+        if isinstance(model, (bytes, bytearray, memoryview)):
+            model = bytes(model)
+            self._native = _pipit.load_bytes(model, name or "model.onnx", native_options)
+        else:
+            model = model_name(model)
+            self._native = _pipit.load(model, native_options)
+            model = os.path.abspath(model) if os.path.exists(model) else model
+        self._recipe = (model, name, recipe(options))
+        self._inputs = tuple(info.name for info in self._native.inputs)
+        self._sessions: deque[Session] = deque()
+        for note in self._native.notes:
+            _log.note(note)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, self._recipe
+
+    def __repr__(self) -> str:
+        def tensors(infos: Sequence[_pipit.TensorInfo]) -> str:
+            return ", ".join(f"{info.name} {info.dtype}{list(info.shape)}" for info in infos)
+
+        return f"<pipit.Model {self.name}: {tensors(self.inputs)} -> {tensors(self.outputs)}>"
+
+    @property
+    def name(self) -> str:
+        """As given to load()."""
+        return self._native.name
+
+    @property
+    def inputs(self) -> tuple[_pipit.TensorInfo, ...]:
+        """What run() takes, in the order of the file: name, dtype (NumPy's name) and shape of each."""
+        return self._native.inputs
+
+    @property
+    def outputs(self) -> tuple[_pipit.TensorInfo, ...]:
+        """What run() returns, in the order of the file."""
+        return self._native.outputs
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know, one sentence each; load() has logged them."""
+        return self._native.notes
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the model's file says of itself."""
+        return self._native.metadata
+
+    def session(self, device: int = 0) -> Session:
+        """Allocates what a run needs, on GPU `device` of those that have a copy. Raises Error where there is no such
+        device, or no memory."""
+        return Session(self._native.session(device), self._inputs, self._native.outputs)
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """Runs the model as Session.run() does, with a session that no other thread uses. Returns the output's array,
+        of several outputs a tuple.
+
+        >>> import numpy as np, pipit
+        >>> model = pipit.load("resnet20-cifar10", batch=2)
+        >>> model(np.zeros((2, 3, 32, 32), np.float32)).shape
+        (2, 10)
+        >>> model(input=np.zeros((1, 3, 32, 32), np.float32))
+        Traceback (most recent call last):
+            ...
+        pipit.ArgumentError: input 'input': its shape is (1, 3, 32, 32); expected (2, 3, 32, 32)
+        """
+        results = self._run(arrays, named)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[NDArray[Any]]:
+        """The same with the arguments of ONNX Runtime: names of outputs, or None for all, and arrays by input.
+
+        >>> import numpy as np, pipit
+        >>> model = pipit.load("resnet20-cifar10")
+        >>> [logits] = model.run(["logits"], {"input": np.zeros((1, 3, 32, 32), np.float32)})
+        """
+        results = self._run(_by_name(self._inputs, (), feeds), {})
+        if output_names is None:
+            return results
+        known = [info.name for info in self.outputs]
+        for name in output_names:
+            if name not in known:
+                raise ArgumentError(f"unknown output '{name}'; the model has {', '.join(known)}")
+        return [results[known.index(name)] for name in output_names]
+
+    def _run(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[NDArray[Any]]:
+        try:
+            session = self._sessions.pop()
+        except IndexError:
+            session = self.session()
+        try:
+            return session.run(*arrays, **named)
+        finally:
+            self._sessions.append(session)
+
+    def profile(self, *arrays: Any, runs: int = 50, warmup: int = 10, device: int = 0) -> _pipit.Profile:
+        """Times every layer on these inputs, without any on standard normal numbers, always the same.
+
+        Returns medians over `runs` runs in milliseconds, after `warmup` others. Raises what run() does, and Error for
+        runs < 1.
+
+        >>> import pipit
+        >>> times = pipit.load("resnet20-cifar10").profile(runs=3, warmup=1)
+        >>> times.layers[0].type, times.runs
+        ('Conv', 3)
+        """
+        options = _pipit.ProfileOptions()
+        options.runs, options.warmup, options.device = runs, warmup, device
+        return _pipit.profile(self._native, arrays, options)
+
+
+def _again(model: str | bytes, name: str | None, options: LoadOptions) -> Model:
+    return Model(model, name=name, **options)
+
+
+def load(model: StrPath | bytes, *, name: str | None = None, **options: Unpack[LoadOptions]) -> Model:
+    """Reads and compiles a model.
+
+    model: the path of an ONNX file, a name that `pipit models` lists, or the bytes of an ONNX file that refers to no
+    other files, which `name` stands for in messages. Options: device='cpu' | 'cuda' | 'cuda:N', precision='fp32',
+    plan=PATH (for 'int8'), threads=, batch=, shapes={INPUT: SHAPE}, values={INPUT: NUMBERS}, and those that
+    pipit.LoadOptions lists. Notes go to the logger "pipit".
+
+    Raises Error naming the file and what is wrong with it; UnsupportedError, with all reasons, for a model that cannot
+    run; ArgumentError for options that cannot be.
+
+    >>> import pipit
+    >>> model = pipit.load("resnet20-cifar10", threads=1)
+    >>> model.inputs[0].shape
+    (1, 3, 32, 32)
+    """
+    return Model(model, name=name, **options)

@@ -1,0 +1,229 @@
+"""Evaluating, calibrating, quantizing, comparing and profiling models; each function is that of the command.
+
+They take a model's file or name, keyword options, of which None means the default, and `progress`: a function that is
+called with a Progress and may raise to end the work, True for a bar of tqdm, False for none; unset: a bar in terminals
+and notebooks where tqdm is installed. Ctrl-C ends the work; a file is written in full or not at all. Notes go to the
+logger "pipit". They raise Error for models and files that cannot be read or written, UnsupportedError for what pipit
+does not implement, and ArgumentError for options that cannot be. Other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pipit import _log, _pipit
+from pipit._model import Model, load
+from pipit._options import assign, model_name, paths
+from pipit._progress import ProgressOption, reporting
+from pipit._types import (
+    AnnotateOptions,
+    CalibrateOptions,
+    DiffOptions,
+    EvaluateOptions,
+    LoadOptions,
+    Paths,
+    QuantizeOptions,
+    RangeMethod,
+    StrPath,
+    TuneOptions,
+)
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+Result = TypeVar("Result", _pipit.Evaluation, _pipit.TunedPlan, _pipit.Calibration, _pipit.Difference)
+Work = Callable[[Callable[..., None] | None, Callable[[str], None]], Result]
+
+
+def _reported(title: str, progress: ProgressOption, work: Work[Result]) -> Result:
+    """Runs `work(progress, note)` and logs the notes of its result."""
+    notes = _log.Notes()
+    with reporting(progress, title) as report:
+        result = work(report, notes)
+    notes.all(result.notes)
+    return result
+
+
+def evaluate(
+    model: StrPath, folder: StrPath, *, progress: ProgressOption = None, **options: Unpack[EvaluateOptions]
+) -> _pipit.Evaluation:
+    """Runs a classifier over the labelled images of a folder: one sub-folder for each class, or files whose names begin
+    with the class index and '_'.
+
+    Options: those of Classifier, and truth=, limit=, strict=, against=PRECISION, against_model=, max_drop=POINTS.
+    """
+    given: dict[str, Any] = dict(options)
+    against, other = given.pop("against", None), given.pop("against_model", None)
+    native = _pipit.EvaluateOptions()
+    if against is not None or other is not None:
+        baseline = _pipit.Baseline()
+        assign("evaluate", {"model": other and os.fspath(other), "precision": against}, baseline)
+        native.against = baseline
+    classifier = native.classifier
+    assign("evaluate", given, native, classifier, classifier.load, classifier.preprocess)
+    name = model_name(model)
+    return _reported("evaluating", progress, lambda report, note: _pipit.evaluate(name, folder, native, report, note))
+
+
+def tune(
+    model: StrPath,
+    images: StrPath,
+    output: StrPath,
+    *,
+    progress: ProgressOption = None,
+    **options: Unpack[TuneOptions],
+) -> _pipit.TunedPlan:
+    """Finds the layers to keep in floating point so that INT8 costs at most max_drop points, and writes the plan that
+    says so to `output`.
+
+    images: labelled, as evaluate() takes them. Options: those of Classifier, and max_drop=, confidence=, judge_by=,
+    keep_as=, limit=, calibrate_limit=, strict=.
+    """
+    native = _pipit.TuneOptions()
+    classifier = native.classifier
+    assign("tune", options, native, classifier, classifier.load, classifier.preprocess)
+    name = model_name(model)
+    return _reported("tuning", progress, lambda report, note: _pipit.tune(name, images, output, native, report, note))
+
+
+def calibrate(
+    model: StrPath,
+    images: Paths,
+    output: StrPath,
+    *,
+    progress: ProgressOption = None,
+    **options: Unpack[CalibrateOptions],
+) -> _pipit.Calibration:
+    """Runs a model in fp32 on the CPU over images, or folders of them, and writes the INT8 scales of its tensors to the
+    plan `output`. The same images give the same plan; a hundred of all kinds are a good start.
+
+    Options: those of load(), preset=, resize=, crop=, interpolation=, mean=, std=, bgr=, method=, percentile=,
+    histograms=, trt_cache=, ncnn_table=, per_channel_weights=, equalize=, bias_correction=, skip=, limit=, strict=.
+    """
+    native, files = _pipit.CalibrateOptions(), _plan_files(output)
+    if "plan" in options:  # which a member of the structs is called
+        raise TypeError("calibrate() got an unexpected keyword argument 'plan'; it writes `output`")
+    assign("calibrate", options, native, native.range, files, native.load, native.preprocess)
+    name, listed = model_name(model), paths(images)
+    return _reported(
+        "calibrating", progress, lambda report, note: _pipit.calibrate(name, listed, files, native, report, note)
+    )
+
+
+def merge_calibrations(
+    plans: Paths,
+    output: StrPath,
+    *,
+    method: RangeMethod | None = None,
+    percentile: float | None = None,
+    histograms: bool | None = None,
+    trt_cache: StrPath | None = None,
+) -> _pipit.Calibration:
+    """Adds up plans of one model that were calibrated on different images with the same options: the result is that of
+    one calibration on all images. method: another one than that of the plans."""
+    files = _plan_files(output)
+    assign("merge_calibrations", {"histograms": histograms, "trt_cache": trt_cache}, files)
+    ranges = None
+    if method is not None or percentile is not None:
+        ranges = _pipit.RangeOptions()
+        assign("merge_calibrations", {"method": method or "percentile", "percentile": percentile}, ranges)
+    result = _pipit.merge_calibrations(paths(plans), files, ranges)
+    _log.Notes().all(result.notes)
+    return result
+
+
+def diff(
+    model: StrPath,
+    images: Paths,
+    plan: StrPath,
+    *,
+    progress: ProgressOption = None,
+    **options: Unpack[DiffOptions],
+) -> _pipit.Difference:
+    """Runs a model in fp32 and in INT8 with the scales of a plan over images, or folders of them, and compares every
+    layer.
+
+    Options: those of load(), preset=, resize=, crop=, interpolation=, mean=, std=, bgr=, limit=, shares=, share_limit=,
+    strict=.
+    """
+    native = _pipit.DiffOptions()
+    assign("diff", options, native, native.load, native.preprocess)
+    name, listed = model_name(model), paths(images)
+    return _reported("comparing", progress, lambda report, note: _pipit.diff(name, listed, plan, native, report, note))
+
+
+def quantize(
+    model: StrPath, plan: StrPath, output: StrPath, **options: Unpack[QuantizeOptions]
+) -> _pipit.QuantizedFile:
+    """Writes a model with a plan's scales as standard INT8 ONNX.
+
+    Options: those of load() that say how the model is read, keep=, signed_activations=.
+    """
+    native = _pipit.QuantizeOptions()
+    assign("quantize", options, native, native.load)
+    result = _pipit.quantize(model_name(model), plan, output, native, None, None)
+    _log.Notes().all(result.notes)
+    return result
+
+
+def annotate(model: StrPath, output: StrPath, **options: Unpack[AnnotateOptions]) -> _pipit.AnnotatedFile:
+    """Writes a copy of an ONNX file that stores labels=FILE, the preprocessing (preset=, resize=, crop=,
+    interpolation=, mean=, std=, bgr=) and the kind of its scores=. Raises ArgumentError where nothing is to be
+    stored."""
+    native = _pipit.AnnotateOptions()
+    classifier = native.classifier
+    assign("annotate", options, classifier, classifier.preprocess)
+    result = _pipit.annotate(model_name(model), output, native, None, None)
+    _log.Notes().all(result.notes)
+    return result
+
+
+def profile(
+    model: StrPath | Model,
+    *inputs: Any,
+    runs: int = 50,
+    warmup: int = 10,
+    device_index: int = 0,
+    **options: Unpack[LoadOptions],
+) -> _pipit.Profile:
+    """Times every layer: Model.profile() of a model that is loaded, or of load(model, **options).
+
+    >>> import pipit
+    >>> times = pipit.profile("resnet20-cifar10", runs=3, warmup=1, threads=1)
+    >>> times.to_dict()["runs"]
+    3
+    """
+    if isinstance(model, Model):
+        if options:
+            raise TypeError(
+                f"profile() takes options of load() only for a model that is not loaded: {', '.join(options)}"
+            )
+    else:
+        model = load(model, **options)
+    return model.profile(*inputs, runs=runs, warmup=warmup, device=device_index)
+
+
+def machine() -> _pipit.Machine:
+    """What the machine gives pipit to work with: CPUs, memory, GPU, libraries. Nothing is measured.
+
+    >>> import pipit
+    >>> [f.name for f in pipit.machine().findings][0]
+    'pipit'
+    """
+    return _pipit.examine_machine()
+
+
+def doctor() -> None:
+    """Prints machine(), with what to do about it."""
+    for finding in machine().findings:
+        print(f"{finding.name:22} {finding.value}")
+        if finding.advice:
+            print(f"{'':22} -> {finding.advice}")
+
+
+def _plan_files(output: StrPath) -> _pipit.PlanFiles:
+    files = _pipit.PlanFiles()
+    files.plan = output
+    return files

@@ -1,0 +1,28 @@
+// Arrays of Python as those of pipit, without copies: NumPy's, and all that has DLPack or the buffer protocol.
+#pragma once
+
+#include <nanobind/ndarray.h>
+
+#include <vector>
+
+#include "python/src/casters.h"
+
+namespace pipit::internal::python {
+
+using InputArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+using OutputArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
+
+/// Arrays that are held as long as this.
+struct Inputs {
+  std::vector<InputArray> held;
+  std::vector<ArrayView> views;  ///< of them
+};
+
+/// One array for each of `infos`. Elements in another order than row-major are copied. Throws ArgumentError naming the
+/// input for another number of arrays, another type or shape, and for what is no array in the CPU's memory.
+Inputs inputs_of(const nb::tuple& arrays, std::span<const TensorInfo> infos);
+
+/// Arrays that outputs are copied into, checked likewise; they must be writable and in row-major order.
+std::vector<OutputArray> outputs_of(const nb::sequence& arrays, std::span<const TensorInfo> infos);
+
+}  // namespace pipit::internal::python

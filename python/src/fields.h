@@ -1,0 +1,59 @@
+// Structs as Python classes with the same members.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "python/src/casters.h"
+
+namespace pipit::internal::python {
+
+/// Binds options: a class made without arguments, whose members can be set.
+template <typename T>
+class OptionFields {
+ public:
+  OptionFields(nb::module_& module, const char* name, const char* doc) : class_(module, name, doc) {
+    class_.def(nb::init<>());
+  }
+  template <typename M>
+  OptionFields& field(const char* name, M member) {
+    class_.def_rw(name, member);
+    return *this;
+  }
+
+ private:
+  nb::class_<T> class_;
+};
+
+/// Binds a result: a class whose members can be read; `__match_args__` names them in order. python/pipit/_records.py
+/// shows it and makes a dict of it.
+template <typename T>
+class ResultFields {
+ public:
+  ResultFields(nb::module_& module, const char* name, const char* doc) : class_(module, name, doc) {
+    const auto by = [](const char* function) {
+      return
+          [function](nb::handle self) { return nb::module_::import_("pipit._records").attr(function)(self); };
+    };
+    class_.def("__repr__", by("show"), nb::sig("def __repr__(self) -> str"));
+    class_.def(
+        "to_dict", by("to_dict"), nb::sig("def to_dict(self) -> dict[str, typing.Any]"),
+        "All of it as the command's --json writes it, where that has such a document; else the members.");
+  }
+  ~ResultFields() { class_.attr("__match_args__") = nb::tuple(nb::cast(names_)); }
+  ResultFields(const ResultFields&) = delete;
+  ResultFields& operator=(const ResultFields&) = delete;
+
+  template <typename M>
+  ResultFields& field(const char* name, M member, const char* doc) {
+    class_.def_ro(name, member, doc);
+    names_.emplace_back(name);
+    return *this;
+  }
+
+ private:
+  nb::class_<T> class_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace pipit::internal::python

@@ -1,0 +1,123 @@
+// Models and sessions. python/pipit/_model.py has what users see of them.
+#include <atomic>
+#include <cstring>
+
+#include "python/src/arrays.h"
+#include "python/src/fields.h"
+#include "python/src/long_work.h"
+#include "python/src/module.h"
+
+namespace pipit::internal::python {
+
+namespace {
+
+// A session and the model that it is of; one thread at a time.
+class Session {
+ public:
+  Session(const CompiledModel& model, int device) : model_(model), session_(model.session(device)) {}
+
+  /// Copies the outputs into `outputs`. The GIL is released while the model runs.
+  void run(const nb::tuple& arrays, const nb::sequence& outputs) {
+    const Use use(busy_, model_.name());
+    const Inputs inputs = inputs_of(arrays, model_.inputs());
+    const std::vector<OutputArray> results = outputs_of(outputs, model_.outputs());
+    const nb::gil_scoped_release release;
+    const std::span<const ArrayView> answers = session_.run(inputs.views);
+    for (std::size_t i = 0; i < answers.size(); ++i)
+      if (const std::size_t bytes = results[i].nbytes(); bytes > 0)
+        std::memcpy(results[i].data(), answers[i].data, bytes);
+  }
+
+ private:
+  struct Use {
+    Use(std::atomic_flag& flag, const std::string& model) : busy(flag) {
+      if (busy.test_and_set())
+        throw Error(model + ": another thread uses this session; give each thread a session of its own");
+    }
+    ~Use() { busy.clear(); }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    std::atomic_flag& busy;
+  };
+
+  CompiledModel model_;
+  ModelSession session_;
+  std::atomic_flag busy_;
+};
+
+CompiledModel load(const std::string& model, const LoadOptions& options) {
+  return run_long(nb::none(), nb::none(), [=](LongWork&) { return CompiledModel(model, options); });
+}
+
+CompiledModel load_bytes(const nb::bytes& onnx, const std::string& name, const LoadOptions& options) {
+  const auto* begin = static_cast<const std::byte*>(onnx.data());
+  return run_long(nb::none(), nb::none(),
+                  [file = std::vector<std::byte>(begin, begin + onnx.size()), name, options](LongWork&) {
+                    return CompiledModel(file, name, options);
+                  });
+}
+
+tools::ModelProfile profile(const CompiledModel& model, const nb::tuple& arrays,
+                            const tools::ProfileOptions& options) {
+  const Inputs inputs = arrays.size() > 0 ? inputs_of(arrays, model.inputs()) : Inputs{};
+  // Copies: the caller may leave before the work has ended.
+  std::vector<std::vector<std::byte>> copies;
+  for (std::size_t i = 0; i < inputs.held.size(); ++i) {
+    const auto* begin = static_cast<const std::byte*>(inputs.views[i].data);
+    copies.emplace_back(begin, begin + inputs.held[i].nbytes());
+  }
+  return run_long(nb::none(), nb::none(),
+                  [model, options, copies = std::move(copies), views = inputs.views](LongWork&) mutable {
+                    for (std::size_t i = 0; i < views.size(); ++i) views[i].data = copies[i].data();
+                    return tools::profile(model, views, options);
+                  });
+}
+
+template <typename Container>
+nb::tuple tuple_of(const Container& values) {
+  nb::list list;
+  for (const auto& value : values) list.append(nb::cast(value));
+  return nb::tuple(list);
+}
+
+}  // namespace
+
+void bind_model(nb::module_& module) {
+  ResultFields<TensorInfo>(module, "TensorInfo", "An input or output of a model.")
+      .field("name", &TensorInfo::name, "in the model file")
+      .field("dtype", &TensorInfo::dtype, "NumPy's name of the element type, 'float32'")
+      .field("shape", &TensorInfo::shape, "all extents, for images mostly N, C, H, W");
+
+  nb::class_<Session>(module, "Session", "pipit::ModelSession")
+      .def(
+          "run", &Session::run, nb::arg("inputs"), nb::arg("outputs"),
+          nb::sig(
+              "def run(self, inputs: tuple[typing.Any, ...], outputs: typing.Sequence[typing.Any]) -> None"));
+
+  nb::class_<CompiledModel>(module, "CompiledModel", "pipit::CompiledModel")
+      .def_prop_ro("name", &CompiledModel::name)
+      .def_prop_ro(
+          "inputs", [](const CompiledModel& model) { return tuple_of(model.inputs()); },
+          nb::sig("def inputs(self) -> tuple[TensorInfo, ...]"))
+      .def_prop_ro(
+          "outputs", [](const CompiledModel& model) { return tuple_of(model.outputs()); },
+          nb::sig("def outputs(self) -> tuple[TensorInfo, ...]"))
+      .def_prop_ro(
+          "notes", [](const CompiledModel& model) { return tuple_of(model.notes()); },
+          nb::sig("def notes(self) -> tuple[str, ...]"))
+      .def_prop_ro("metadata", &CompiledModel::metadata)
+      .def_prop_ro("devices", &CompiledModel::devices)
+      .def_prop_ro("arena_bytes", &CompiledModel::arena_bytes)
+      .def(
+          "session", [](const CompiledModel& model, int device) { return new Session(model, device); },
+          nb::arg("device") = 0);
+
+  module.def("load", &load, nb::arg("model"), nb::arg("options"));
+  module.def("load_bytes", &load_bytes, nb::arg("onnx"), nb::arg("name"), nb::arg("options"));
+  module.def(
+      "profile", &profile, nb::arg("model"), nb::arg("inputs"), nb::arg("options"),
+      nb::sig("def profile(model: CompiledModel, inputs: tuple[typing.Any, ...], options: ProfileOptions) -> "
+              "Profile"));
+}
+
+}  // namespace pipit::internal::python

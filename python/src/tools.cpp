@@ -1,0 +1,98 @@
+// The functions of pipit::tools. Each runs as long work: `progress(stage, done, total, found)` and `note(text)` are
+// called in the calling thread and may be None.
+#include "python/src/fields.h"
+#include "python/src/long_work.h"
+#include "python/src/module.h"
+
+namespace pipit::internal::python {
+
+namespace {
+
+using namespace tools;
+using Paths = std::vector<std::filesystem::path>;
+using Path = std::filesystem::path;
+
+// Sets the callbacks of options.
+template <typename Options>
+void report_to(LongWork& work, Options& options) {
+  if constexpr (requires { options.note; })
+    options.note = [&work](const std::string& text) { work.note(text); };
+  if constexpr (requires { options.progress.update; }) {
+    options.progress.update = [&work](const std::string& stage, std::int64_t done, std::int64_t total) {
+      work.advance({stage, done, total, {}});
+    };
+  } else if constexpr (requires { options.progress = std::function<void(std::int64_t, std::int64_t)>(); }) {
+    options.progress = [&work](std::int64_t done, std::int64_t total) {
+      work.advance({{}, done, total, {}});
+    };
+  } else if constexpr (requires { options.progress; }) {
+    options.progress = [&work](std::int64_t done, std::int64_t total, const std::string& found) {
+      work.advance({{}, done, total, found});
+    };
+  }
+}
+
+// A tool as Python calls it: function(arguments..., options) becomes tool(arguments..., options, progress, note).
+template <typename Options, typename Call>
+auto run_tool(const Options& given, const nb::object& progress, const nb::object& note, Call call) {
+  return run_long(progress, note, [call, options = given](LongWork& work) mutable {
+    report_to(work, options);
+    return call(options);
+  });
+}
+
+template <typename Result, typename A, typename B, typename Options>
+auto tool(Result (*function)(const A&, const B&, const Options&)) {
+  return [function](const A& a, const B& b, const Options& given, const nb::object& progress,
+                    const nb::object& note) {
+    return run_tool(given, progress, note, [=](const Options& options) { return function(a, b, options); });
+  };
+}
+
+template <typename Result, typename A, typename B, typename C, typename Options>
+auto tool(Result (*function)(const A&, const B&, const C&, const Options&)) {
+  return [function](const A& a, const B& b, const C& c, const Options& given, const nb::object& progress,
+                    const nb::object& note) {
+    return run_tool(given, progress, note,
+                    [=](const Options& options) { return function(a, b, c, options); });
+  };
+}
+
+Calibration calibrate_paths(const std::string& model, const Paths& images, const PlanFiles& output,
+                            const CalibrateOptions& options) {
+  return calibrate(model, images, output, options);
+}
+
+Difference diff_paths(const std::string& model, const Paths& images, const Path& plan,
+                      const DiffOptions& options) {
+  return diff(model, images, plan, options);
+}
+
+Calibration merge(const Paths& plans, const PlanFiles& output, const std::optional<RangeOptions>& range) {
+  return run_long(nb::none(), nb::none(),
+                  [=](LongWork&) { return merge_calibrations(plans, output, range); });
+}
+
+MachineFacts examine() {
+  return run_long(nb::none(), nb::none(), [](LongWork&) { return examine_machine(); });
+}
+
+}  // namespace
+
+void bind_tools(nb::module_& module) {
+  const auto progress = nb::arg("progress").none();
+  const auto note = nb::arg("note").none();
+  const auto model = nb::arg("model");
+  const auto options = nb::arg("options");
+  module.def("evaluate", tool(&evaluate), model, nb::arg("folder"), options, progress, note);
+  module.def("tune", tool(&tune), model, nb::arg("images"), nb::arg("output"), options, progress, note);
+  module.def("calibrate", tool(&calibrate_paths), model, nb::arg("images"), nb::arg("output"), options,
+             progress, note);
+  module.def("diff", tool(&diff_paths), model, nb::arg("images"), nb::arg("plan"), options, progress, note);
+  module.def("quantize", tool(&quantize), model, nb::arg("plan"), nb::arg("output"), options, progress, note);
+  module.def("annotate", tool(&annotate), model, nb::arg("output"), options, progress, note);
+  module.def("merge_calibrations", &merge, nb::arg("plans"), nb::arg("output"), nb::arg("range").none());
+  module.def("examine_machine", &examine);
+}
+
+}  // namespace pipit::internal::python

@@ -1,0 +1,132 @@
+"""Images in, labels with probabilities out."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+import pipit
+from support import MODEL, PackageTest, bmp, onnx_model, random_pixels
+
+try:
+    from PIL import Image
+except ImportError:
+    Image = None  # type: ignore[assignment]
+
+
+def answer(predictions: list[pipit.Prediction]) -> list[tuple[int, float, str]]:
+    return [(p.index, p.probability, p.label) for p in predictions]
+
+
+class Classifiers(PackageTest):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.classifier = pipit.Classifier(MODEL, threads=1)
+
+    def test_says_what_it_is(self) -> None:
+        self.assertEqual(len(self.classifier.labels), self.classifier.classes)
+        self.assertEqual((self.classifier.classes, self.classifier.scores), (10, "logits"))
+        self.assertIn("crop 32x32", self.classifier.preprocessing)
+        self.assertEqual(self.classifier.notes, ())
+
+    def test_every_kind_of_image_gives_the_same_answer(self) -> None:
+        pixels = random_pixels(1, 40)
+        file = self.folder / "image.bmp"
+        file.write_bytes(bmp(pixels))
+        expected = answer(self.classifier(pixels))
+        self.assertEqual(len(expected), 5)
+        kinds: list[Any] = [str(file), file, file.read_bytes(), pixels, np.ascontiguousarray(pixels[:, ::-1])[:, ::-1]]
+        if Image is not None:
+            kinds.append(Image.fromarray(pixels))
+        for kind in kinds:
+            self.assertEqual(answer(self.classifier(kind)), expected, type(kind))
+        self.assertEqual([answer(one) for one in self.classifier(kinds)], [expected] * len(kinds))
+        self.assertEqual([answer(one) for one in self.classifier(tuple(kinds), top=2)], [expected[:2]] * len(kinds))
+        self.assertEqual([answer(one) for one in self.classifier(np.stack([pixels, pixels]))], [expected] * 2)
+        self.assertEqual(self.classifier([]), [])
+
+    def test_grey_images(self) -> None:
+        grey = random_pixels(2)[:, :, 0]
+        self.assertEqual(answer(self.classifier(grey)), answer(self.classifier(np.stack([grey] * 3, axis=2))))
+
+    @unittest.skipIf(Image is None, "Pillow is not installed")
+    def test_images_of_pillow_are_turned_upright_as_files_are(self) -> None:
+        image, exif = Image.fromarray(random_pixels(3, 64)), Image.Exif()
+        exif[0x0112] = 6  # rotated by 90 degrees
+        file = io.BytesIO()
+        image.save(file, "JPEG", quality=95, exif=exif)
+        for options in ({}, {"ignore_exif_orientation": True}):
+            classifier = pipit.Classifier(MODEL, **options)
+            opened = answer(classifier(Image.open(io.BytesIO(file.getvalue()))))
+            for (index, probability, _), (same, near, _) in zip(
+                opened, answer(classifier(file.getvalue())), strict=True
+            ):
+                self.assertEqual(index, same)
+                self.assertAlmostEqual(probability, near, places=2)
+
+    def test_answers_are_those_of_the_command(self) -> None:
+        file = self.folder / "image.bmp"
+        file.write_bytes(bmp(random_pixels(4)))
+        done = subprocess.run(
+            [sys.executable, "-m", "pipit", "classify", MODEL, file, "--json"], capture_output=True, check=True
+        )
+        [said] = json.loads(done.stdout)["images"]
+        self.assertEqual(
+            [(one["class"], one["label"]) for one in said["top"]],
+            [(one.index, one.label) for one in self.classifier(file)],
+        )
+
+    def test_labels(self) -> None:
+        names = [f"name {i}" for i in range(10)]
+        (self.folder / "names.txt").write_text("\n".join(names))
+        for labels in (names, tuple(names), self.folder / "names.txt"):
+            classifier = pipit.Classifier(MODEL, labels=labels)
+            self.assertEqual(classifier.labels, tuple(names))
+        with self.assertRaisesRegex(pipit.Error, "3"):
+            pipit.Classifier(MODEL, labels=["a", "b", "c"])
+
+    def test_options_and_notes(self) -> None:
+        file = self.folder / "model.onnx"
+        file.write_bytes(onnx_model.flatten())
+        with self.assertLogs("pipit", "WARNING") as logged:
+            classifier = pipit.Classifier(file)
+        self.assertEqual([record.getMessage() for record in logged.records], list(classifier.notes))
+        classifier = pipit.Classifier(
+            file, preset="timm", resize=0, crop=2, mean=[0, 0, 0], std=[1, 1, 1], scores="sigmoid"
+        )
+        self.assertEqual(classifier.scores, "sigmoid")
+        best = classifier(np.array([[[255, 0, 0], [0, 0, 0]], [[0, 0, 0], [0, 0, 0]]], np.uint8))[0]
+        self.assertEqual((best.index, best.label, best.probability), (0, "class 0", 1.0))
+        for options, message in (
+            ({"scores": "votes"}, "scores='votes': expected 'logits', 'softmax'"),
+            ({"mean": [1, 2]}, r"mean=\[1, 2\]: expected"),
+        ):
+            with self.assertRaisesRegex(pipit.ArgumentError, message):
+                pipit.Classifier(file, **options)
+
+    def test_refuses_what_is_no_image(self) -> None:
+        with self.assertRaisesRegex(pipit.ArgumentError, r"float64 with shape \(32, 32, 3\); expected uint8"):
+            self.classifier(np.zeros((32, 32, 3)))
+        with self.assertRaisesRegex(pipit.ArgumentError, r"shape \(3, 32, 32\)"):
+            self.classifier(np.zeros((3, 32, 32), np.uint8))
+        with self.assertRaisesRegex(pipit.Error, "nothing.png"):
+            self.classifier("nothing.png")
+        with self.assertRaises(pipit.UnsupportedError):
+            self.classifier(b"GIF89a" + bytes(64))
+
+    def test_threads_share_a_classifier(self) -> None:
+        images = [random_pixels(seed) for seed in range(8)]
+        expected = [answer(self.classifier(image)) for image in images]
+        with ThreadPoolExecutor(4) as pool:
+            self.assertEqual([answer(one) for one in pool.map(self.classifier, images * 4)], expected * 4)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,166 @@
+"""Evaluating, calibrating, quantizing, comparing: results as structs and dicts, files, progress, interrupts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+import unittest
+
+import numpy as np
+
+import pipit
+from support import MODEL, PackageTest, onnx_model, random
+
+
+class Tools(PackageTest):
+    def test_evaluate(self) -> None:
+        told: list[pipit.Progress] = []
+        found = pipit.evaluate(MODEL, self.images(20), against="bf16", max_drop=5, batch=4, progress=told.append)
+        self.assertEqual((found.measure, found.right.of, found.against.drop.images), ("top-1", 20, 20))
+        self.assertLessEqual(found.right.low, found.right.value)
+        self.assertIn(found.against.judged.verdict, ("proven", "not proven", "broken"))
+        self.assertEqual(found.to_dict(), json.loads(found.json))
+        self.assertEqual(found.to_dict()["command"], "evaluate")
+        self.assertIn("right=Share(count=", repr(found))
+        self.assertEqual((told[-1].stage, told[-1].done), ("evaluating", told[-1].total))
+        self.assertEqual(found.labels[0], "airplane")
+
+    def test_from_calibration_to_an_int8_file(self) -> None:
+        images, plan, quantized = self.images(12), self.folder / "plan.json", self.folder / "int8.onnx"
+        calibrated = pipit.calibrate(MODEL, images, plan, method="entropy", limit=10, preset="timm", progress=False)
+        self.assertEqual((calibrated.images, calibrated.method), (10, "entropy"))
+        self.assertGreater(calibrated.tensors[0].scale, 0)
+        with self.assertLogs("pipit", "WARNING") as logged:
+            model = pipit.load(MODEL, precision="int8", plan=plan)
+            classifier = pipit.Classifier(MODEL, precision="int8", plan=plan)
+        self.assertEqual([record.getMessage() for record in logged.records], [*model.notes, *classifier.notes])
+        pixels = random(1, 3, 32, 32)
+        file = pipit.quantize(MODEL, plan, quantized)
+        self.assertEqual((file.bytes, file.float_layers), (quantized.stat().st_size, 0))
+        np.testing.assert_array_equal(pipit.load(quantized)(pixels), model(pixels))
+
+        difference = pipit.diff(MODEL, [*images.iterdir()][:4], plan, share_limit=1, threads=1)
+        self.assertEqual((difference.images, difference.scores), (4, "logits"))
+        self.assertEqual(difference.layers[0].type, "Conv")
+        self.assertGreater(difference.layers[0].error.sqnr_db, 0)
+        self.assertIsNotNone(difference.layers[0].noise_alone)
+        self.assertIsNone(pipit.diff(MODEL, images, plan, shares=False, limit=1).layers[0].noise_alone)
+
+    def test_merged_calibrations_are_one(self) -> None:
+        paths = sorted(self.images(8).iterdir())
+        for name, part in (("a.json", paths[:4]), ("b.json", paths[4:]), ("all.json", paths)):
+            pipit.calibrate(MODEL, part, self.folder / name)
+        merged = pipit.merge_calibrations([self.folder / "a.json", self.folder / "b.json"], self.folder / "merged.json")
+        self.assertEqual(merged.images, 8)
+        one, other = (json.loads((self.folder / name).read_text())["tensors"] for name in ("all.json", "merged.json"))
+        self.assertEqual(one, other)
+        again = pipit.merge_calibrations(self.folder / "all.json", self.folder / "minmax.json", method="minmax")
+        self.assertEqual(again.method, "minmax")
+
+    def test_tune(self) -> None:
+        tuned = pipit.tune(
+            MODEL,
+            self.images(40),
+            self.folder / "tuned.json",
+            judge_by="model",
+            calibrate_limit=4,
+            keep_as="fp32",
+            max_drop=50,
+            confidence=50,
+            threads=1,
+        )
+        self.assertEqual((tuned.keep_as, tuned.measure), ("fp32", "agreement with fp32"))
+        self.assertGreater(tuned.steps[0].ms, 0)
+        self.assertTrue((self.folder / "tuned.json").exists())
+
+    def test_annotate(self) -> None:
+        labels, bare, out = self.folder / "labels.txt", self.folder / "bare.onnx", self.folder / "out.onnx"
+        labels.write_text("\n".join(f"class {i}" for i in range(12)))
+        bare.write_bytes(onnx_model.flatten())
+        written = pipit.annotate(bare, out, labels=labels, preset="timm", scores="softmax")
+        self.assertEqual((written.labels, written.scores, written.bytes), (12, "softmax", out.stat().st_size))
+        self.assertEqual(pipit.Classifier(out).labels[-1], "class 11")
+        with self.assertRaises(pipit.ArgumentError):
+            pipit.annotate(bare, self.folder / "nothing.onnx")
+
+    def test_machine(self) -> None:
+        facts = pipit.machine()
+        self.assertEqual(facts.findings[0].name, "pipit")
+        self.assertEqual(facts.findings[0].value, pipit.__version__)
+        self.assertEqual(facts.to_dict()["command"], "doctor")
+
+    def test_wrong_arguments(self) -> None:
+        with self.assertRaisesRegex(TypeError, r"calibrate\(\) got an unexpected keyword argument 'limits'"):
+            pipit.calibrate(MODEL, "images", "plan.json", limits=3)
+        with self.assertRaisesRegex(TypeError, "'plan'"):
+            pipit.calibrate(MODEL, "images", "plan.json", plan="other.json")
+        with self.assertRaisesRegex(
+            pipit.ArgumentError, "method='max': expected 'minmax', 'percentile', 'entropy', 'mse'"
+        ):
+            pipit.calibrate(MODEL, "images", "plan.json", method="max")
+        with self.assertRaisesRegex(pipit.ArgumentError, "model is of type bytes"):
+            pipit.evaluate(b"", "images")
+        with self.assertRaisesRegex(pipit.ArgumentError, "the largest drop is -1 points"):
+            pipit.tune(MODEL, self.images(4), self.folder / "plan.json", max_drop=-1)
+        with self.assertRaisesRegex(pipit.Error, "nowhere"):
+            pipit.evaluate(MODEL, self.folder / "nowhere")
+
+
+class Interrupts(PackageTest):
+    """Work of which progress is told several times before it ends."""
+
+    IMAGES = 240
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.paths = self.images(self.IMAGES)
+        self.plan = self.folder / "plan.json"
+        self.calls: list[pipit.Progress] = []
+
+    def assert_ended(self) -> None:
+        """Nothing was written, nor is later, and no thread of the work is left."""
+        for _ in range(500):
+            if len(os.listdir("/proc/self/task")) <= self.threads:
+                break
+            time.sleep(0.01)
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["images"])
+        self.assertLess(self.calls[-1].done, self.IMAGES)
+
+    def calibrate(self, stop: object) -> None:
+        pipit.load(MODEL, threads=1)
+        self.threads = len(os.listdir("/proc/self/task"))
+
+        def told(progress: pipit.Progress) -> None:
+            self.assertIs(threading.current_thread(), threading.main_thread())
+            self.calls.append(progress)
+            stop()  # type: ignore[operator]
+
+        pipit.calibrate(MODEL, self.paths, self.plan, threads=1, progress=told)
+
+    def test_an_exception_in_progress_ends_the_work(self) -> None:
+        def stop() -> None:
+            raise LookupError("enough")
+
+        with self.assertRaisesRegex(LookupError, "enough"):
+            self.calibrate(stop)
+        self.assert_ended()
+
+    def test_an_interrupt_ends_the_work(self) -> None:
+        with self.assertRaises(KeyboardInterrupt):
+            self.calibrate(lambda: os.kill(os.getpid(), signal.SIGINT))
+        self.assert_ended()
+
+    def test_handlers_of_signals_run_meanwhile(self) -> None:
+        handled: list[int] = []
+        before = signal.signal(signal.SIGUSR1, lambda number, frame: handled.append(number))
+        self.addCleanup(signal.signal, signal.SIGUSR1, before)
+        self.calibrate(lambda: handled or os.kill(os.getpid(), signal.SIGUSR1))
+        self.assertEqual(handled, [signal.SIGUSR1])
+        self.assertTrue(self.plan.exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
