@@ -23,8 +23,9 @@ inline bool cpu_multiplies_bf16() {
 }
 
 /// For every candidate registered for the CPU so far another one after all of them, "NAME, 16-bit storage". It converts
-/// its f16 operands to f32 in scratch memory, runs the kernel on them, and rounds the results. Accepts in fp16 what
-/// the kernel accepts in fp32; the results are those of the f32 kernel on the stored values, rounded to nearest.
-void add_half_storage(Registry& registry);
+/// operands of 16 bits to f32 in scratch memory, runs the kernel on them, and rounds the results. Accepts in fp16 and
+/// bf16 what the kernel accepts in fp32; the results are those of the f32 kernel on the stored values, rounded to
+/// nearest.
+void add_narrow_storage(Registry& registry);
 
 }  // namespace pipit::internal

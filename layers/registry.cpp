@@ -30,7 +30,7 @@ Registry build() {
   register_reference_channel_shuffle(registry);
   register_reference_cast(registry);
   register_reference_normalize_image(registry);
-  add_half_storage(registry);
+  add_narrow_storage(registry);
   register_reference_weight_only(registry);
   register_reference_dynamic_int8(registry);
   register_reference_quantized(registry);

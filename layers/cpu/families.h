@@ -35,7 +35,7 @@ void register_cpu_movement(
     Registry& registry);  // Concat, Split, Transpose, ToLayout, DepthToSpace, Gather by computed indices
 void register_cpu_table_movement(
     Registry& registry);  // Pad, Slice, Expand, Tile, Gather, Resize to the nearest; before both
-void register_cpu_half_cast(Registry& registry);    // Cast between f32 and f16 of one layout
+void register_cpu_narrow_cast(Registry& registry);  // Cast between f32 and 16 bits of one layout
 void register_cpu_weight_only(Registry& registry);  // WLinear, WConv
 void register_cpu_dynamic_quantize(Registry& registry);
 void register_cpu_dynamic_conv(Registry& registry);  // DynamicQConv

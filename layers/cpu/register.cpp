@@ -34,7 +34,7 @@ void register_cpu(Registry& registry) {
   register_cpu_concat(registry);
   register_cpu_channel_shuffle(registry);
   register_cpu_movement(registry);
-  register_cpu_half_cast(registry);
+  register_cpu_narrow_cast(registry);
   register_cpu_weight_only(registry);
   register_cpu_dynamic_quantize(registry);
   register_cpu_dynamic_conv(registry);

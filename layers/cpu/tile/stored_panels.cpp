@@ -26,10 +26,10 @@ std::span<const std::byte> part(const SharedBuffer& buffer, std::int64_t offset,
   return {buffer.data() + offset, static_cast<std::size_t>(bytes)};
 }
 
-HostBuffer halves_of(DType stored, const std::byte* packed, std::int64_t bytes) {
-  HostBuffer halves(static_cast<std::size_t>(bytes / 2));
-  narrow_row(reinterpret_cast<const float*>(packed), stored, halves.data(), 0, bytes / 4);
-  return halves;
+HostBuffer narrow_of(DType stored, const std::byte* packed, std::int64_t bytes) {
+  HostBuffer words(static_cast<std::size_t>(bytes / 2));
+  narrow_row(reinterpret_cast<const float*>(packed), stored, words.data(), 0, bytes / 4);
+  return words;
 }
 
 }  // namespace
@@ -46,17 +46,17 @@ std::span<const std::byte> PackedPanels::kept(std::int64_t panel) const {
   return part(packed_, kept_.offset(panel), kept_.panel_bytes(panel));
 }
 
-HalfPanels::HalfPanels(const KeptSteps& kept, DType stored, const std::byte* packed)
-    : kept_(kept), stored_(stored), halves_(halves_of(stored, packed, kept.bytes())) {}
+NarrowPanels::NarrowPanels(const KeptSteps& kept, DType stored, const std::byte* packed)
+    : kept_(kept), stored_(stored), narrow_(narrow_of(stored, packed, kept.bytes())) {}
 
-std::span<const std::byte> HalfPanels::kept(std::int64_t panel) const {
-  return part(halves_, kept_.offset(panel) / 2, kept_.panel_bytes(panel) / 2);
+std::span<const std::byte> NarrowPanels::kept(std::int64_t panel) const {
+  return part(narrow_, kept_.offset(panel) / 2, kept_.panel_bytes(panel) / 2);
 }
 
-void HalfPanels::widen(std::int64_t panel, std::byte* to) const {
-  const std::span<const std::byte> halves = kept(panel);
-  widen_row(stored_, halves.data(), 0, reinterpret_cast<float*>(to),
-            static_cast<std::int64_t>(halves.size() / sizeof(Half)));
+void NarrowPanels::widen(std::int64_t panel, std::byte* to) const {
+  const std::span<const std::byte> words = kept(panel);
+  widen_row(stored_, words.data(), 0, reinterpret_cast<float*>(to),
+            static_cast<std::int64_t>(words.size() / sizeof(Half)));
 }
 
 std::unique_ptr<const StoredPanels> pack_f32(const TilePanels& panels, const KeptSteps& kept,

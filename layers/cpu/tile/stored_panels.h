@@ -43,18 +43,18 @@ class PackedPanels final : public StoredPanels {
 };
 
 /// f32 panels in 16 bits.
-class HalfPanels final : public StoredPanels {
+class NarrowPanels final : public StoredPanels {
  public:
   /// `packed`: the panels in f32, one after the other. `kept` is to live as long.
-  HalfPanels(const KeptSteps& kept, DType stored, const std::byte* packed);
+  NarrowPanels(const KeptSteps& kept, DType stored, const std::byte* packed);
   void widen(std::int64_t panel, std::byte* to) const override;
   std::span<const std::byte> kept(std::int64_t panel) const override;
-  std::size_t bytes() const override { return halves_.bytes(); }
+  std::size_t bytes() const override { return narrow_.bytes(); }
 
  private:
   const KeptSteps& kept_;
   DType stored_;
-  SharedBuffer halves_;
+  SharedBuffer narrow_;
 };
 
 /// The steps `kept` of the panels of all groups, of which the weights follow each other; `panels` are those of one.

@@ -350,7 +350,7 @@ TileConvolution::TileConvolution(const Geometry& geometry, const WeightView& wei
   }
   weights_ = pack_f32(panels_, kept_, weights);
   if (widens(geometry))
-    weights_ = std::make_unique<const HalfPanels>(kept_, geometry.input.dtype, weights_->as_read());
+    weights_ = std::make_unique<const NarrowPanels>(kept_, geometry.input.dtype, weights_->as_read());
 }
 
 TileConvolution::TileConvolution(const Geometry& geometry, std::unique_ptr<const StoredPanels> weights,

@@ -127,9 +127,9 @@ std::int64_t macs_of(const NodeSpec& spec) {
   return spec.layer.work(spec.inputs, spec.outputs).macs;
 }
 
-class HalfStorage final : public Kernel {
+class NarrowStorage final : public Kernel {
  public:
-  HalfStorage(const Candidate& candidate, const NodeSpec& spec) {
+  NarrowStorage(const Candidate& candidate, const NodeSpec& spec) {
     inner_ = candidate.create(Twin(spec).spec());
     scratch_bytes_ = aligned(inner_->scratch_bytes());
     work_ = inner_->work();
@@ -190,7 +190,7 @@ class HalfStorage final : public Kernel {
   std::vector<std::size_t> outputs_;
 };
 
-Refusal refuse_half_cast(const NodeSpec& spec) {
+Refusal refuse_narrow_cast(const NodeSpec& spec) {
   const TensorDesc& x = *spec.inputs[0];
   const TensorDesc& y = spec.outputs[0];
   const bool narrows = x.dtype == DType::f32 && is_stored_float(y.dtype);
@@ -200,8 +200,8 @@ Refusal refuse_half_cast(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-void run_half_cast(const Cast& /*layer*/, std::span<const ConstTensorView> inputs,
-                   std::span<const TensorView> outputs, const RunContext& context) {
+void run_narrow_cast(const Cast& /*layer*/, std::span<const ConstTensorView> inputs,
+                     std::span<const TensorView> outputs, const RunContext& context) {
   if (is_stored_float(outputs[0].desc.dtype)) {
     narrow(inputs[0].as<float>(), outputs[0], context.pool);
   } else {
@@ -211,11 +211,11 @@ void run_half_cast(const Cast& /*layer*/, std::span<const ConstTensorView> input
 
 }  // namespace
 
-void register_cpu_half_cast(Registry& registry) {
-  add_layer_kernel<Cast>(registry, "vector", refuse_half_cast, run_half_cast);
+void register_cpu_narrow_cast(Registry& registry) {
+  add_layer_kernel<Cast>(registry, "vector", refuse_narrow_cast, run_narrow_cast);
 }
 
-void add_half_storage(Registry& registry) {
+void add_narrow_storage(Registry& registry) {
   for (const std::string& type : registry.layer_types(DeviceKind::cpu)) {
     const std::vector<Candidate> present = registry.candidates(type, DeviceKind::cpu);
     for (const Candidate& candidate : present) {
@@ -223,7 +223,7 @@ void add_half_storage(Registry& registry) {
       stored.name = candidate.name + ", 16-bit storage";
       stored.refuse = [candidate](const NodeSpec& spec) { return refuse(candidate, spec); };
       stored.create = [candidate](const NodeSpec& spec) {
-        return std::make_unique<HalfStorage>(candidate, spec);
+        return std::make_unique<NarrowStorage>(candidate, spec);
       };
       if (candidate.variants) {
         stored.variants = [candidate](const NodeSpec& spec) { return candidate.variants(Twin(spec).spec()); };
