@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import check_links  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-OUTSIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md", "models/README.md")
+OUTSIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md", "models/README.md", "packaging/README.md")
 HOME = {"README.md": "index.md"}  # the README is a page of the repository only
 # Code comes first: what looks like a link in it is none.
 LINK = re.compile(r"(?ms)^ *(```|~~~).*?^ *\1[^\n]*$|`[^`\n]*`|"

@@ -24,8 +24,8 @@ function(pipit_wants name result)
   set(${result} ${wanted} PARENT_SCOPE)
 endfunction()
 
-# pipit_fetch(NAME REPOSITORY TAG …): its sources, and what its CMakeLists.txt builds; find_package(NAME) finds that from
-# then on.
+# pipit_fetch(NAME REPOSITORY TAG …): its sources, and what its CMakeLists.txt builds; find_package(NAME) finds that
+# from then on.
 macro(pipit_fetch name repository tag)
   message(STATUS "${name} is not installed: fetching ${tag}")
   FetchContent_Declare(${name} GIT_REPOSITORY ${repository} GIT_TAG ${tag} ${ARGN})
@@ -92,10 +92,12 @@ function(pipit_fetch_libraries)
     set_property(DIRECTORY ${protobuf_SOURCE_DIR} PROPERTY EXCLUDE_FROM_ALL ON)
   endif()
 
-  pipit_wants(Eigen3 wanted NO_MODULE)
-  if(wanted)
-    pipit_fetch_headers(Eigen3 Eigen3::Eigen . https://gitlab.com/libeigen/eigen 3.4.0 GIT_SHALLOW ON
-                        OVERRIDE_FIND_PACKAGE)
+  if(NOT PIPIT_MINIMAL)
+    pipit_wants(Eigen3 wanted NO_MODULE)
+    if(wanted)
+      pipit_fetch_headers(Eigen3 Eigen3::Eigen . https://gitlab.com/libeigen/eigen 3.4.0 GIT_SHALLOW ON
+                          OVERRIDE_FIND_PACKAGE)
+    endif()
   endif()
 
   if(PIPIT_APPS)

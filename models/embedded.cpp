@@ -1,9 +1,12 @@
 #include "models/embedded.h"
 
 #include "engine/base/embed.h"
+#include "engine/base/error.h"
 
 // The paths are set by models/CMakeLists.txt.
+#if !defined(PIPIT_MINIMAL)
 PIPIT_EMBED(pipit_resnet20, PIPIT_RESNET20_PATH)
+#endif
 PIPIT_EMBED(pipit_imagenet_labels, PIPIT_IMAGENET_LABELS_PATH)
 PIPIT_EMBED(pipit_wheel_tensors, PIPIT_WHEEL_TENSORS_PATH)
 
@@ -18,7 +21,12 @@ std::string_view text(const char* begin, const char* end) {
 }  // namespace
 
 std::span<const std::byte> resnet20_cifar10_onnx() {
+#if defined(PIPIT_MINIMAL)
+  fail_unsupported(
+      "this build of pipit has no built-in model (PIPIT_MINIMAL): give the file resnet20-cifar10.onnx");
+#else
   return std::as_bytes(std::span(pipit_resnet20_begin, pipit_resnet20_end));
+#endif
 }
 
 std::string_view imagenet_labels() {

@@ -7,7 +7,7 @@
 
 namespace pipit::internal {
 
-/// The bytes of models/resnet20-cifar10.onnx.
+/// The bytes of models/resnet20-cifar10.onnx. Throws UnsupportedError in a minimal build, which does not have them.
 std::span<const std::byte> resnet20_cifar10_onnx();
 
 /// Short English names of the 1000 classes of ImageNet (ILSVRC 2012) in their usual order, one per line, no two alike.

@@ -33,6 +33,19 @@ bool tile_registers_granted() {
 }
 #endif
 
+// A minimal build has one instruction set, with VPDPBUSD in its registers.
+constexpr bool in_build([[maybe_unused]] Isa isa) {
+#if !defined(PIPIT_MINIMAL)
+  return true;
+#elif defined(__AVX512F__)
+  return isa == Isa::avx512 || isa == Isa::avx512vnni;
+#elif defined(__AVX2__)
+  return isa == Isa::avx2 || isa == Isa::avxvnni;
+#else
+  return isa == Isa::baseline;
+#endif
+}
+
 // The reason why an instruction set is not available.
 std::string_view why_not(Isa isa) {
 #if PIPIT_ISA_AMX
@@ -55,6 +68,7 @@ std::string_view isa_name(Isa isa) {
 
 bool isa_available(Isa isa) {
 #if PIPIT_ISA_X86
+  if (!in_build(isa)) return false;
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -94,6 +108,7 @@ Isa find_isa(std::string_view name) {
     expected += expected.empty() ? "" : ", ";
     expected += isa_name(isa);
   }
+  if (expected.empty()) fail("this build of pipit has code for another instruction set only than this CPU's");
   if (!name.empty()) fail("PIPIT_ISA={}: this CPU and build have {}", name, expected);
   return best;
 }

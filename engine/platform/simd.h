@@ -25,7 +25,7 @@ struct Simd;
 template <typename Result, typename... Parameters, Result (*kLoop)(Parameters...),
           Result (*kWide)(Parameters...)>
 struct Simd<kLoop, kWide> {
-#if PIPIT_ISA_X86
+#if PIPIT_ISA_X86 && !defined(PIPIT_MINIMAL)
   __attribute__((target("avx2"))) static Result avx2(Parameters... parameters) {
     return kLoop(parameters...);
   }
@@ -34,7 +34,9 @@ struct Simd<kLoop, kWide> {
   }
 #endif
   static Result run(Parameters... parameters) {
-#if PIPIT_ISA_X86
+#if defined(PIPIT_MINIMAL) && defined(__AVX512F__)
+    return kWide(parameters...);  // compiled for this instruction set alone
+#elif PIPIT_ISA_X86 && !defined(PIPIT_MINIMAL)
     if (chosen_isa() >= Isa::avx512) return avx512(parameters...);
     if (chosen_isa() >= Isa::avx2) return avx2(parameters...);
 #endif

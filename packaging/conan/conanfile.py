@@ -4,6 +4,7 @@ import os
 import re
 
 from conan import ConanFile
+from conan.errors import ConanInvalidConfiguration
 from conan.tools.build import check_min_cppstd
 from conan.tools.cmake import CMake, CMakeDeps, CMakeToolchain, cmake_layout
 from conan.tools.files import copy, load, rm, rmdir
@@ -25,12 +26,14 @@ class PipitConan(ConanFile):
     options = {
         "shared": [True, False],
         "command": [True, False],
+        "minimal": [True, False],
         "image_libraries": [True, False],
         "webp": [True, False],
     }
     default_options = {
         "shared": False,
         "command": False,
+        "minimal": False,
         "image_libraries": True,
         "webp": True,
         "protobuf/*:lite": True,
@@ -62,7 +65,8 @@ class PipitConan(ConanFile):
         if self.options.webp:
             self.requires("libwebp/[>=1.2 <2]")
         # Headers that are compiled in.
-        self.requires("eigen/[>=3.4 <4]", visible=False)
+        if not self.options.minimal:
+            self.requires("eigen/[>=3.4 <4]", visible=False)
         self.requires("nlohmann_json/[>=3.11 <4]", visible=False)
         self.requires("xxhash/[>=0.8 <1]", visible=False)
         if not self.options.image_libraries:
@@ -76,12 +80,15 @@ class PipitConan(ConanFile):
 
     def validate(self):
         check_min_cppstd(self, 20)
+        if self.options.minimal and self.options.command:
+            raise ConanInvalidConfiguration("a minimal pipit has no command")
 
     def generate(self):
         toolchain = CMakeToolchain(self)
         toolchain.cache_variables["PIPIT_TESTS"] = "OFF"
         toolchain.cache_variables["PIPIT_CUDA"] = "OFF"
         toolchain.cache_variables["PIPIT_APPS"] = self._on(self.options.command)
+        toolchain.cache_variables["PIPIT_MINIMAL"] = self._on(self.options.minimal)
         toolchain.cache_variables["PIPIT_SHARED"] = self._on(self.options.shared)
         toolchain.cache_variables["PIPIT_IMAGE_LIBRARIES"] = self._on(self.options.image_libraries)
         toolchain.cache_variables["PIPIT_WEBP"] = self._on(self.options.webp)
@@ -111,7 +118,8 @@ class PipitConan(ConanFile):
         self.cpp_info.set_property("cmake_file_name", "pipit")
         self.cpp_info.set_property("cmake_target_name", "pipit::shared" if self.options.shared else "pipit::pipit")
         self.cpp_info.set_property("pkg_config_name", "pipit")
-        self.cpp_info.libs = ["pipit"] if self.options.shared else [f"pipit_{name}" for name in LIBRARIES]
+        parts = [name for name in LIBRARIES if not (self.options.minimal and name == "sparsity")]
+        self.cpp_info.libs = ["pipit"] if self.options.shared else [f"pipit_{name}" for name in parts]
         self.cpp_info.requires = ["fmt::fmt", "protobuf::libprotobuf-lite", "zlib::zlib"]
         if self.options.image_libraries:
             self.cpp_info.requires += ["libjpeg-turbo::jpeg", "libpng::libpng"]

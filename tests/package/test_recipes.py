@@ -56,7 +56,7 @@ def version():
 
 def load_recipe():
     """The module packaging/conan/conanfile.py, with stand-ins for what it imports of Conan."""
-    import_of = {"conan": ["ConanFile"], "conan.tools": [], "conan.tools.build": ["check_min_cppstd"],
+    import_of = {"conan": ["ConanFile"], "conan.errors": ["ConanInvalidConfiguration"], "conan.tools": [], "conan.tools.build": ["check_min_cppstd"],
                  "conan.tools.cmake": ["CMake", "CMakeDeps", "CMakeToolchain", "cmake_layout"],
                  "conan.tools.files": ["copy", "load", "rm", "rmdir"]}
     saved = {name: sys.modules.get(name) for name in import_of}
@@ -140,6 +140,7 @@ class Recipes(unittest.TestCase):
         conan = {*conan_requirements(self.module, command=True), *conan_requirements(self.module, image_libraries=False)}
         self.assertEqual(conan, {names[0] for names in DEPENDENCIES.values()})
         self.assertNotIn("stb", conan_requirements(self.module))
+        self.assertNotIn("eigen", conan_requirements(self.module, minimal=True))
         self.assertNotIn("libwebp", conan_requirements(self.module, webp=False))
 
         vcpkg = [*self.port["dependencies"], *(d for feature in self.port["features"].values() for d in feature.get("dependencies", []))]

@@ -6,6 +6,7 @@ vcpkg_check_features(
   OUT_FEATURE_OPTIONS FEATURE_OPTIONS
   FEATURES
     command PIPIT_APPS
+    minimal PIPIT_MINIMAL
     webp PIPIT_WEBP
 )
 vcpkg_cmake_configure(
