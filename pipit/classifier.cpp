@@ -46,8 +46,8 @@ std::shared_ptr<const SharedClassifier> load(const std::string& name, const Clas
   const ClassOutput output = detail::class_output(model.graph, model, options.scores, options.threshold);
   Labels labels = detail::labels_for(model, options.labels, output);
   const std::string heads = heads_note(model.graph, output.kind);
-  auto shared = std::make_shared<SharedClassifier>(
-      CompiledModel(detail::compile_model(std::move(model), options.load, &preparation.preprocess)));
+  auto shared = std::make_shared<SharedClassifier>(CompiledModel(
+      detail::compile_model(std::move(model), options.load, {.preprocess = &preparation.preprocess})));
   shared->preparation = preparation;
   shared->labels = std::move(labels);
   shared->output = output;

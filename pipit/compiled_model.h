@@ -91,6 +91,17 @@ struct LoadOptions {
   std::optional<std::int64_t> micro_batch;
 };
 
+/// The shapes of a run: LoadOptions has members of these names with the same meanings.
+struct RunShapes {
+  std::optional<std::int64_t> batch;               ///< samples
+  std::map<std::string, std::int64_t> dimensions;  ///< extents of symbolic dimensions
+  std::map<std::string, Shape> shapes;             ///< shapes of inputs
+  /// On the CPU: layers run with the kernels of the model that is reshaped wherever these accept the shapes, so that
+  /// both share all packed weights. False: kernels are chosen for the shapes, which is faster where these differ much
+  /// (ResNet-18 with 4 images instead of 1: by 14 %), and other kernels pack the weights for themselves.
+  bool same_kernels = true;
+};
+
 /// An input or output of a model.
 struct TensorInfo {
   std::string name;          ///< in the model file
@@ -314,6 +325,15 @@ class PIPIT_API CompiledModel {
   /// Allocates what a run needs on device `device` of devices(). Throws Error when there is no such device or the
   /// memory is not to be had.
   ModelSession session(int device = 0) const;
+
+  /// The same model for other shapes, read again and compiled with the same options but for these. On the CPU both
+  /// share what kernels have packed of the weights, as do all models of a process wherever that is the same: only
+  /// layers with other kernels (RunShapes::same_kernels) take memory of their own. Throws what the constructor does;
+  /// Error for a model that was loaded from bytes, which it does not keep, or by a Classifier: load it again instead,
+  /// which shares what the same kernels pack.
+  CompiledModel reshaped(const RunShapes& shapes) const;
+  /// The same for another number of samples alone.
+  CompiledModel with_batch(std::int64_t batch) const;
 
   /// @cond
   explicit CompiledModel(std::shared_ptr<const internal::detail::CompiledState> state)

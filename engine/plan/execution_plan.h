@@ -2,6 +2,7 @@
 // Immutable; any number of sessions in any number of threads may share one.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,9 @@ struct PlanOptions {
   std::vector<KernelName> prefer_kernels;
   /// Candidates that are not asked at all, for single nodes and for chains; goes before every preference.
   std::vector<KernelName> exclude_kernels;
+  /// By the name of a node: the candidate that is asked first for it, after those that are preferred, as another plan
+  /// of the graph has chosen it. Kernels of both then pack the same weights alike.
+  std::map<std::string, std::string, std::less<>> kernels_of_nodes;
   /// On a GPU: nodes that no GPU kernel takes run on the CPU, in fp32, through copies. Otherwise they are an error.
   bool allow_fallback = false;
   /// Chooses by measurement where no preference does; null: the first candidate that accepts. A built plan no longer

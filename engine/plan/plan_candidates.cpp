@@ -57,7 +57,7 @@ class Chooser {
     Step& step = draft.step;
     // On a GPU few followers are fused, and the others are worth timing.
     const bool may_time = options_.device != DeviceKind::cpu || !followers_.is_follower(draft.node);
-    draft.candidate = select_candidate(described.spec, followers, draft, may_time);
+    draft.candidate = select_candidate(node, described.spec, followers, draft, may_time);
     if (draft.candidate == nullptr && options_.device != DeviceKind::cpu && options_.allow_fallback)
       draft.candidate = fall_back(node, step);
     if (draft.candidate != nullptr) {
@@ -93,8 +93,9 @@ class Chooser {
 
   // The candidate, and in the step how it was chosen; null when all refuse. Without a tuner no candidate is asked after
   // the first that accepts: asking can take long where a library builds what it is asked for.
-  const Candidate* select_candidate(const NodeSpec& spec, std::span<const NodeSpec* const> followers,
-                                    StepDraft& draft, bool may_time) const {
+  const Candidate* select_candidate(const Node& node, const NodeSpec& spec,
+                                    std::span<const NodeSpec* const> followers, StepDraft& draft,
+                                    bool may_time) const {
     Step& step = draft.step;
     std::vector<const Candidate*> order;
     for (const OrderedCandidate& place : candidate_order(registry_, options_.device, spec, followers)) {
@@ -103,6 +104,11 @@ class Chooser {
     }
     const std::string_view type = spec.layer.type();
     const auto preferred = [&](const Candidate* c) { return preference(options_, type, c->name); };
+    const auto of_node = options_.kernels_of_nodes.find(node.name);
+    const auto is_of_node = [&](const Candidate* c) {
+      return of_node != options_.kernels_of_nodes.end() && of_node->second == c->name;
+    };
+    std::ranges::stable_sort(order, {}, [&](const Candidate* c) { return !is_of_node(c); });
     std::ranges::stable_sort(order, {}, preferred);
     Tuner* tuner = may_time ? options_.tuner.get() : nullptr;
     std::vector<const Candidate*> accepting;
@@ -121,7 +127,7 @@ class Chooser {
         continue;
       }
       accepting.push_back(candidate);
-      if (tuner == nullptr || preferred(candidate) != kNotPreferred) break;
+      if (tuner == nullptr || is_of_node(candidate) || preferred(candidate) != kNotPreferred) break;
     }
     if (accepting.empty()) return nullptr;
     const Candidate* chosen = accepting[0];

@@ -51,6 +51,20 @@ std::vector<KernelName> kernels(const std::vector<std::string>& texts) {
   return all;
 }
 
+// The kernel of a step may be that of any of the nodes that it computes.
+std::map<std::string, std::string, std::less<>> kernels_of(const ExecutionPlan& plan) {
+  std::map<std::string, std::string, std::less<>> kernels;
+  for (const Step& step : plan.steps()) {
+    if (step.is_chain) continue;
+    const auto add = [&](int node) {
+      kernels.emplace(plan.graph().nodes()[static_cast<std::size_t>(node)].name, step.kernel_name);
+    };
+    add(step.node);
+    std::ranges::for_each(step.fused, add);
+  }
+  return kernels;
+}
+
 void check(const LoadOptions& options) {
   check_range("threads", options.threads, 0, 1024);
   check_range("micro_batch", options.micro_batch.value_or(0), 0, 65536);
@@ -183,14 +197,15 @@ std::string differences_note(const std::filesystem::path& path, const std::vecto
       path.string(), fmt::join(differences, ", "));
 }
 
-std::shared_ptr<const CompiledState> compile_model(Model model, const LoadOptions& options,
-                                                   const Preprocess* preprocess, double read_ms) {
+std::shared_ptr<CompiledState> compile_model(Model model, const LoadOptions& options,
+                                             const CompileWith& with) {
   const ScopedFloatMode mode;
   const auto begin = Clock::now();
   auto state = std::make_shared<CompiledState>();
   state->name = model.name;
   state->metadata = std::move(model.metadata);
-  state->read_ms = read_ms;
+  state->options = options;
+  state->read_ms = with.read_ms;
   state->facts = {model.widened,         model.labels, model.labels_from,     model.preprocess,
                   model.preprocess_from, model.scores, metadata_notes(model), {}};
   check_precision(model.name, model.graph, options);
@@ -198,10 +213,13 @@ std::shared_ptr<const CompiledState> compile_model(Model model, const LoadOption
     CompileOptions how = compile_options(options);
     if (!options.plan.empty()) {
       how.scales = read_plan_for(options.plan, model.graph);
-      const std::vector<std::string> differences =
-          preprocess != nullptr ? differences_from(*how.scales, *preprocess) : std::vector<std::string>{};
+      const std::vector<std::string> differences = with.preprocess != nullptr
+                                                       ? differences_from(*how.scales, *with.preprocess)
+                                                       : std::vector<std::string>{};
       if (!differences.empty()) state->notes.push_back(differences_note(options.plan, differences));
     }
+    if (with.like != nullptr && options.device == DeviceKind::cpu)
+      how.planning.kernels_of_nodes = kernels_of(*with.like);
     Compiled compiled = compile(std::move(model.graph), how);
     state->plans = std::move(compiled.plans);
     state->notes.insert(state->notes.end(), compiled.notes.begin(), compiled.notes.end());
@@ -217,14 +235,16 @@ std::shared_ptr<const CompiledState> compile_model(Model model, const LoadOption
 std::shared_ptr<const CompiledState> read_and_compile(const std::string& model, const LoadOptions& options) {
   const auto begin = Clock::now();
   Model read = read_model(model, options);
-  return compile_model(std::move(read), options, nullptr, milliseconds_since(begin));
+  const auto state = compile_model(std::move(read), options, {.read_ms = milliseconds_since(begin)});
+  state->source = model;
+  return state;
 }
 
 std::shared_ptr<const CompiledState> read_and_compile(std::span<const std::byte> onnx,
                                                       const std::string& name, const LoadOptions& options) {
   const auto begin = Clock::now();
   Model read = read_model(onnx, name, options);
-  return compile_model(std::move(read), options, nullptr, milliseconds_since(begin));
+  return compile_model(std::move(read), options, {.read_ms = milliseconds_since(begin)});
 }
 
 }  // namespace pipit::internal::detail

@@ -72,17 +72,26 @@ struct CompiledState {
   std::vector<TensorInfo> inputs;
   std::vector<TensorInfo> outputs;
   std::vector<std::string> notes;
+  LoadOptions options;                ///< that it was compiled with
+  std::optional<std::string> source;  ///< the file or name that CompiledModel::reshaped() reads again
   ModelFacts facts;
   double read_ms = 0;  ///< read_model(), where read_and_compile() called it
   double load_ms = 0;  ///< compile_model()
 };
 
-/// Compiles a model that onnx_options(options) has read. With `preprocess`, that of the model's images, a plan that was
-/// calibrated on others adds a note. Errors begin with the model's name.
-std::shared_ptr<const CompiledState> compile_model(Model model, const LoadOptions& options,
-                                                   const Preprocess* preprocess = nullptr,
-                                                   double read_ms = 0);
-/// read_model() and compile_model(). `model`: a name, or bytes and what stands for them in messages.
+struct CompileWith {
+  /// Of the model's images, where they are known: a plan that was calibrated on others adds a note.
+  const Preprocess* preprocess = nullptr;
+  /// On the CPU: a plan of the same model for other shapes, whose kernels are used wherever they accept these.
+  const ExecutionPlan* like = nullptr;
+  double read_ms = 0;  ///< CompiledState::read_ms
+};
+
+/// Compiles a model that onnx_options(options) has read. Errors begin with the model's name.
+std::shared_ptr<CompiledState> compile_model(Model model, const LoadOptions& options,
+                                             const CompileWith& with = {});
+/// read_model() and compile_model(). `model`: a name, which becomes CompiledState::source, or bytes and what stands for
+/// them in messages.
 std::shared_ptr<const CompiledState> read_and_compile(const std::string& model, const LoadOptions& options);
 std::shared_ptr<const CompiledState> read_and_compile(std::span<const std::byte> onnx,
                                                       const std::string& name, const LoadOptions& options);

@@ -1,4 +1,5 @@
 // Depthwise convolution on NHWC and NDHWC data: tiles of neighbouring output pixels, vectorized over the channels.
+#include "engine/graph/shared_buffer.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/conv/depthwise_rows.h"
 #include "layers/cpu/conv/fused_source.h"
@@ -196,13 +197,13 @@ class Depthwise final : public Kernel {
     const std::int64_t taps = window_.taps();
     const std::int64_t lanes = row_kernels().lanes;
     plane_ = rows_.packed_size();
-    packed_ = HostBuffer(static_cast<std::size_t>(multiplier_ * plane_) * sizeof(float));
-    float* to = reinterpret_cast<float*>(packed_.data());
-    std::fill_n(to, multiplier_ * plane_, 0.0F);
+    HostBuffer packed = zeroed_host_buffer(static_cast<std::size_t>(multiplier_ * plane_) * sizeof(float));
+    float* to = reinterpret_cast<float*>(packed.data());
     for (std::int64_t o = 0; o < y_[1]; ++o) {
       float* panel = to + o % multiplier_ * plane_ + rows_.packed_at(o / multiplier_);
       for (std::int64_t t = 0; t < taps; ++t) panel[t * lanes] = from[o * taps + t];
     }
+    packed_ = SharedBuffer(std::move(packed));
   }
 
   // One tile, `offset` elements into y. `plane`: room for [tile][block] results where a channel has several; f16: for a
@@ -267,7 +268,7 @@ class Depthwise final : public Kernel {
   std::int64_t multiplier_;  // output channels per input channel
   DepthwiseRows<T> rows_;
   std::int64_t plane_ = 0;  // floats of the weights of one output per channel
-  HostBuffer packed_;
+  SharedBuffer packed_;
   // Scratch of one worker: pixel pointers, then with several outputs per channel one of them; see also Pieces.
   std::size_t worker_bytes_ = 0;
   std::int64_t threads_;

@@ -1,5 +1,6 @@
 // Convolution as a matrix product: patches [pixels, K] times filters [K, O / groups], group by group, tile by
 // tile of output pixels. Every element is summed up in an order that depends on the shapes alone.
+#include "engine/graph/shared_buffer.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/conv/im2col.h"
 #include "layers/cpu/elementwise/epilogue.h"
@@ -77,18 +78,19 @@ class ConvGemm final : public Kernel {
     const Tensor plain = to_layout(weights.view(), Layout::row_major);
     HostBuffer ordered(static_cast<std::size_t>(k * group_outputs_) * sizeof(float));
     float* rows = reinterpret_cast<float*>(ordered.data());
-    packed_ = HostBuffer(blocking_.packed_floats() * sizeof(float) * static_cast<std::size_t>(groups_));
+    HostBuffer packed(blocking_.packed_floats() * sizeof(float) * static_cast<std::size_t>(groups_));
     for (std::int64_t g = 0; g < groups_; ++g) {
       patches_.reorder_filters(plain.values<float>().data() + g * group_outputs_ * k, group_outputs_, rows);
       for (std::int64_t block = 0; block < blocking_.n_blocks(); ++block) {
-        pack_block_column(blocking_, MatrixView{rows, k, true}, block, packed_group(g));
+        pack_block_column(blocking_, MatrixView{rows, k, true}, block,
+                          reinterpret_cast<float*>(packed.data()) + group_offset(g));
       }
     }
+    packed_ = SharedBuffer(std::move(packed));
   }
 
-  float* packed_group(std::int64_t group) const {
-    return reinterpret_cast<float*>(packed_.data()) +
-           static_cast<std::size_t>(group) * blocking_.packed_floats();
+  std::size_t group_offset(std::int64_t group) const {
+    return static_cast<std::size_t>(group) * blocking_.packed_floats();
   }
 
   void compute(const Tile& tile, const float* x, const float* bias, const float* residual, float* y,
@@ -100,7 +102,7 @@ class ConvGemm final : public Kernel {
                     blocking_.width(tile.block)};
     start_rows(rows, bias != nullptr ? bias + channel : nullptr,
                residual != nullptr ? residual + offset : nullptr, output_channels);
-    const float* packed = packed_group(tile.group);
+    const float* packed = reinterpret_cast<const float*>(packed_.data()) + group_offset(tile.group);
     float* workspace = scratch + patch_floats_;
     for (std::int64_t i = 0; i < blocking_.k_blocks(); ++i) {
       const std::int64_t depth = blocking_.depth(i);
@@ -122,7 +124,7 @@ class ConvGemm final : public Kernel {
   std::int64_t tile_ = 0;    // output pixels per tile
   std::int64_t tiles_ = 0;
   GemmBlocking blocking_;
-  HostBuffer packed_;  // the filters, group by group
+  SharedBuffer packed_;  // the filters, group by group
   // Scratch of one worker: patches of one depth block, then the packed form of them.
   std::size_t patch_floats_ = 0;
   std::size_t worker_floats_ = 0;

@@ -37,18 +37,18 @@ HalfGemv::HalfGemv(const Problem& problem, const WeightView& weights, Epilogue e
       depth_((problem.depth + kPackedBlock - 1) / kPackedBlock * kPackedBlock),
       kernels_(packed_kernels()),
       panels_(f32_tiles(), depth_, problem.outputs),
-      packed_(static_cast<std::size_t>(panels_.bytes() / 2)),
       epilogue_(std::move(epilogue)) {
-  std::fill_n(packed_.data(), packed_.bytes(), std::byte{0});
+  HostBuffer packed = zeroed_host_buffer(static_cast<std::size_t>(panels_.bytes() / 2));
   const HostBuffer panel(static_cast<std::size_t>(problem.depth * panels_.panel) * sizeof(float));
   WeightView of_panel = weights;
   for (std::int64_t p = 0; p < panels_.count(); ++p) {
     const TilePanels one(f32_tiles(), problem.depth, panels_.columns(p));
     pack_f32_panel(one, 0, of_panel, panel.data());
     narrow_row(reinterpret_cast<const float*>(panel.data()),
-               reinterpret_cast<Half*>(packed_.data() + panels_.offset(p) / 2), one.bytes() / 4);
+               reinterpret_cast<Half*>(packed.data() + panels_.offset(p) / 2), one.bytes() / 4);
     of_panel.data += panels_.panel * weights.output_stride;
   }
+  packed_ = SharedBuffer(std::move(packed));
 }
 
 void HalfGemv::run(const Half* x, const float* bias, const Half* residual, Half* y,

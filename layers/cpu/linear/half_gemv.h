@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "engine/graph/shared_buffer.h"
 #include "engine/plan/kernel.h"
 #include "engine/plan/registry.h"
 #include "layers/cpu/elementwise/epilogue.h"
@@ -47,7 +48,7 @@ class HalfGemv {
   std::int64_t depth_;  // filled up with zeros to whole blocks
   const PackedKernels& kernels_;
   TilePanels panels_;
-  HostBuffer packed_;
+  SharedBuffer packed_;
   Epilogue epilogue_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace pipit::internal {
 
@@ -22,31 +23,30 @@ PackedWeights::PackedWeights(const WeightFormat& format, const Tensor& weights, 
       groups_(format.groups(depth)),
       blocks_(blocks_of(depth)) {
   const std::int64_t width = panels_.bytes() / (4 * panels_.steps);  // of all panels together
-  packed_ = HostBuffer(static_cast<std::size_t>(blocks_ * block_bytes(width)));
-  scales_ = HostBuffer(static_cast<std::size_t>(groups_ * width) * sizeof(float));
-  std::fill_n(packed_.data(), packed_.bytes(), std::byte{0});
-  std::fill_n(scales_.data(), scales_.bytes(), std::byte{0});
+  HostBuffer packed = zeroed_host_buffer(static_cast<std::size_t>(blocks_ * block_bytes(width)));
+  HostBuffer all_scales = zeroed_host_buffer(static_cast<std::size_t>(groups_ * width) * sizeof(float));
   for (std::int64_t p = 0; p < panels_.count(); ++p)
-    pack(p, weights.view().data, scales.values<float>().data());
+    pack(p, weights.view().data, scales.values<float>().data(), packed.data() + panel_offset(p),
+         reinterpret_cast<float*>(all_scales.data()) + scales_offset(p));
+  packed_ = SharedBuffer(std::move(packed));
+  scales_ = SharedBuffer(std::move(all_scales));
 }
 
 PackedCall PackedWeights::call_of(std::int64_t panel) const {
   PackedCall call;
-  call.weights = packed_.data() + panel * blocks_ * block_bytes(panels_.panel);
-  call.scales = reinterpret_cast<const float*>(scales_.data()) + panel * groups_ * panels_.panel;
+  call.weights = packed_.data() + panel_offset(panel);
+  call.scales = reinterpret_cast<const float*>(scales_.data()) + scales_offset(panel);
   call.depth = panels_.steps;
   call.group = group_;
   call.finish.columns = panels_.columns(panel);
   return call;
 }
 
-void PackedWeights::pack(std::int64_t panel, const std::byte* weights, const float* scales) {
+// `blocks` and `to_scales`: of the panel.
+void PackedWeights::pack(std::int64_t panel, const std::byte* weights, const float* scales, std::byte* blocks,
+                         float* to_scales) const {
   const std::int64_t columns = panels_.columns(panel);
   const std::int64_t width = (columns + panels_.lanes - 1) / panels_.lanes * panels_.lanes;
-  const PackedCall call = call_of(panel);
-  auto* const blocks = packed_.data() + (call.weights - packed_.data());
-  auto* const to_scales = reinterpret_cast<float*>(scales_.data()) +
-                          (call.scales - reinterpret_cast<const float*>(scales_.data()));
   for (std::int64_t o = 0; o < columns; ++o) {
     const std::int64_t output = panel * panels_.panel + o;
     const std::byte* row = weights + output * format_.row_bytes(panels_.steps);

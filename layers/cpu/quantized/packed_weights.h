@@ -1,6 +1,7 @@
 // The weights of WLinear and WConv in the panels of packed_kernel.h.
 #pragma once
 
+#include "engine/graph/shared_buffer.h"
 #include "layers/cpu/tile/packed_kernel.h"
 #include "layers/cpu/tile/stored_panels.h"
 #include "layers/ops/weight_only.h"
@@ -24,7 +25,10 @@ class PackedWeights final : public StoredPanels {
  private:
   PackedCall call_of(std::int64_t panel) const;
   std::int64_t block_bytes(std::int64_t width) const { return width * format_.bits; }
-  void pack(std::int64_t panel, const std::byte* weights, const float* scales);
+  std::int64_t panel_offset(std::int64_t panel) const { return panel * blocks_ * block_bytes(panels_.panel); }
+  std::int64_t scales_offset(std::int64_t panel) const { return panel * groups_ * panels_.panel; }
+  void pack(std::int64_t panel, const std::byte* weights, const float* scales, std::byte* blocks,
+            float* to_scales) const;
 
   WeightFormat format_;
   const PackedKernels& kernels_;
@@ -32,8 +36,8 @@ class PackedWeights final : public StoredPanels {
   std::int64_t group_;
   std::int64_t groups_;
   std::int64_t blocks_;
-  HostBuffer packed_;
-  HostBuffer scales_;  // [panel][groups][width]
+  SharedBuffer packed_;
+  SharedBuffer scales_;  // [panel][groups][width]
 };
 
 }  // namespace pipit::internal
