@@ -45,7 +45,8 @@ typedef enum pipit_code {
   PIPIT_OK = 0,                ///< success
   PIPIT_ERROR = 1,             ///< a file, a value or a device; memory that is not to be had
   PIPIT_INVALID_ARGUMENT = 2,  ///< the call itself: a NULL, an unknown option, a tensor of another shape
-  PIPIT_UNSUPPORTED = 3        ///< the model asks for something that pipit does not implement
+  PIPIT_UNSUPPORTED = 3,       ///< the model asks for something that pipit does not implement
+  PIPIT_CANCELLED = 5          ///< a progress callback ended the work; no code of the command
 } pipit_code;
 
 /// An error in detail.
@@ -197,6 +198,28 @@ PIPIT_API pipit_code pipit_session_run_on_stream(pipit_session* session, const p
                                                  size_t input_count, const pipit_tensor* outputs,
                                                  size_t output_count, void* stream, pipit_status** status);
 
+/// Runs many at once: a queue, and streams that each take runs from it, in a thread with a session of their own.
+typedef struct pipit_runner pipit_runner;
+/// Called with `user` when a run has ended, in a thread of the runner: `status` is NULL after success and ends with the
+/// call. It must not throw or jump out.
+typedef void (*pipit_run_done)(void* user, const pipit_status* status);
+
+/// Makes one with `streams` streams and, on the CPU, `threads` threads of all of them together; 0: what has the most
+/// throughput, and all CPUs. Throughput is best if the model was loaded with the option `threads` at
+/// `threads` / `streams`. At most `queue` runs wait (0: four for each stream).
+PIPIT_API pipit_runner* pipit_runner_new(const pipit_model* model, int streams, int threads, int queue,
+                                         pipit_status** status);
+/// Waits until everything that was submitted has ended, and frees it. Not in a callback.
+PIPIT_API void pipit_runner_free(pipit_runner* runner);
+/// Queues a run as pipit_session_run() has it; waits while the queue is full, where a callback gets PIPIT_ERROR
+/// instead. The memory of both inputs and outputs has to stay until the run has ended. Any number of threads may
+/// submit.
+PIPIT_API pipit_code pipit_runner_submit(pipit_runner* runner, const pipit_tensor* inputs, size_t input_count,
+                                         const pipit_tensor* outputs, size_t output_count,
+                                         pipit_run_done done, void* user, pipit_status** status);
+/// Waits until everything that was submitted has ended.
+PIPIT_API pipit_code pipit_runner_wait(pipit_runner* runner, pipit_status** status);
+
 /// @}
 /// @name Classifiers
 /// @{
@@ -257,8 +280,9 @@ PIPIT_API void pipit_predictions_free(pipit_predictions* predictions);
 /// @name Tools
 /// @{
 
-/// Called with `user` as images are done, in any thread, one call at a time. It must not throw or jump out.
-typedef void (*pipit_progress)(void* user, int64_t done, int64_t total);
+/// Called with `user` as images are done, in any thread, one call at a time. 0: go on; any other number ends the work
+/// with PIPIT_CANCELLED, and files are as before. It must not throw or jump out.
+typedef int (*pipit_progress)(void* user, int64_t done, int64_t total);
 
 /// Runs a model in fp32 on the CPU over `image_count` image files, or folders of them, and writes INT8 scales to the
 /// JSON file `plan`, for the option of that name. The file is there in full or not at all. Unless `notes` is NULL, it

@@ -1,12 +1,14 @@
 // What the handles of pipit/pipit_c.h hold, and how its functions turn exceptions into statuses.
 #pragma once
 
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "pipit/async_runner.h"
 #include "pipit/bench.h"
 #include "pipit/calibrate.h"
 #include "pipit/classifier.h"
@@ -47,6 +49,10 @@ struct pipit_session {
   std::vector<pipit::DeviceArray> device_inputs, device_outputs;
 };
 
+struct pipit_runner {
+  pipit::AsyncRunner runner;
+};
+
 struct pipit_classifier {
   pipit::Classifier classifier;
   std::string preprocessing;
@@ -62,6 +68,11 @@ namespace pipit::internal::capi {
 void clear(pipit_status** status) noexcept;
 /// Sets `status` to the exception that is being handled and returns its code.
 pipit_code report(pipit_status** status) noexcept;
+
+/// What a progress callback throws that ended the work: PIPIT_CANCELLED.
+struct Cancelled : std::exception {
+  const char* what() const noexcept override { return "cancelled by the progress callback"; }
+};
 
 /// Runs `act`, and returns what it made; NULL after an exception.
 template <typename Act>

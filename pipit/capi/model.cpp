@@ -65,6 +65,12 @@ bool has_shape(const pipit_tensor& tensor, const Shape& shape) {
           (tensor.shape != nullptr && std::equal(shape.dims().begin(), shape.dims().end(), tensor.shape)));
 }
 
+void check_count(std::size_t count, std::size_t expected, const char* what) {
+  if (count != expected)
+    throw ArgumentError(std::to_string(count) + " " + what + "s are given; the model has " +
+                        std::to_string(expected));
+}
+
 std::string shape_text(const pipit_tensor& tensor) {
   if (tensor.ndim == 0) return "scalar";
   if (tensor.ndim < 0 || tensor.ndim > kMaxRank) return "of " + std::to_string(tensor.ndim) + " dimensions";
@@ -111,9 +117,7 @@ ArrayView array_of(const pipit_tensor& tensor, const TensorInfo& info, const cha
 
 void arrays_of(const pipit_tensor* tensors, std::size_t count, std::span<const TensorInfo> infos,
                const char* what, std::vector<ArrayView>& arrays) {
-  if (count != infos.size())
-    throw ArgumentError(std::to_string(count) + " " + what + "s are given; the model has " +
-                        std::to_string(infos.size()));
+  check_count(count, infos.size(), what);
   if (count > 0) need(tensors, (std::string(what) + "s").c_str());
   arrays.resize(count);
   for (std::size_t i = 0; i < count; ++i) arrays[i] = array_of(tensors[i], infos[i], what);
@@ -151,11 +155,34 @@ void find(const pipit_model* model, std::span<const TensorInfo> (CompiledModel::
                       (names.empty() ? "none" : names));
 }
 
+void mutable_arrays_of(const pipit_tensor* tensors, std::size_t count, std::span<const TensorInfo> infos,
+                       std::vector<MutableArrayView>& arrays) {
+  check_count(count, infos.size(), "output");
+  if (count > 0) need(tensors, "outputs");
+  arrays.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const ArrayView array = array_of(tensors[i], infos[i], "output");
+    arrays[i].dtype = array.dtype;
+    arrays[i].shape = array.shape;
+    arrays[i].data = const_cast<void*>(array.data);  // DLTensor's are
+  }
+}
+
+void call_done(pipit_run_done done, void* user, const std::exception_ptr& error) {
+  if (!error) return done(user, nullptr);
+  pipit_status* status = nullptr;
+  try {
+    std::rethrow_exception(error);
+  } catch (...) {
+    report(&status);
+  }
+  done(user, status);
+  pipit_status_free(status);
+}
+
 void device_arrays_of(const pipit_tensor* tensors, std::size_t count, std::span<const TensorInfo> infos,
                       const char* what, std::vector<DeviceArray>& arrays) {
-  if (count != infos.size())
-    throw ArgumentError(std::to_string(count) + " " + what + "s are given; the model has " +
-                        std::to_string(infos.size()));
+  check_count(count, infos.size(), what);
   if (count > 0) need(tensors, (std::string(what) + "s").c_str());
   arrays.resize(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -172,10 +199,7 @@ std::span<const ArrayView> run(pipit_session& session, const pipit_tensor* input
 }
 
 void check_outputs(const pipit_session& session, const pipit_tensor* outputs, std::size_t count) {
-  const std::size_t expected = session.model.outputs().size();
-  if (count != expected)
-    throw ArgumentError(std::to_string(count) + " outputs are given; the model has " +
-                        std::to_string(expected));
+  check_count(count, session.model.outputs().size(), "output");
   if (count > 0) need(outputs, "outputs");
 }
 
@@ -281,16 +305,7 @@ pipit_code pipit_session_run(pipit_session* session, const pipit_tensor* inputs,
                              const pipit_tensor* outputs, size_t output_count, pipit_status** status) {
   return done(status, [&] {
     need(session, "session");
-    check_outputs(*session, outputs, output_count);
-    const std::span<const TensorInfo> infos = session->model.outputs();
-    session->outputs.resize(output_count);
-    for (std::size_t i = 0; i < output_count; ++i) {
-      const ArrayView array = array_of(outputs[i], infos[i], "output");
-      MutableArrayView& into = session->outputs[i];
-      into.dtype = array.dtype;
-      into.shape = array.shape;
-      into.data = const_cast<void*>(array.data);  // DLTensor's are
-    }
+    mutable_arrays_of(outputs, output_count, session->model.outputs(), session->outputs);
     arrays_of(inputs, input_count, session->model.inputs(), "input", session->inputs);
     session->session.run(session->inputs, session->outputs);
   });
@@ -317,5 +332,42 @@ pipit_code pipit_session_run_on_stream(pipit_session* session, const pipit_tenso
     device_arrays_of(inputs, input_count, session->model.inputs(), "input", session->device_inputs);
     device_arrays_of(outputs, output_count, session->model.outputs(), "output", session->device_outputs);
     session->session.run_on_device(session->device_inputs, session->device_outputs, stream);
+  });
+}
+
+pipit_runner* pipit_runner_new(const pipit_model* model, int streams, int threads, int queue,
+                               pipit_status** status) {
+  return made(status, [&] {
+    need(model, "model");
+    return new pipit_runner{
+        AsyncRunner(model->model, {.streams = streams, .threads = threads, .queue = queue})};
+  });
+}
+
+void pipit_runner_free(pipit_runner* runner) {
+  delete runner;
+}
+
+pipit_code pipit_runner_submit(pipit_runner* runner, const pipit_tensor* inputs, size_t input_count,
+                               const pipit_tensor* outputs, size_t output_count, pipit_run_done done_call,
+                               void* user, pipit_status** status) {
+  return done(status, [&] {
+    need(runner, "runner");
+    // Of the thread, so that a call allocates nothing after its first ones.
+    thread_local std::vector<ArrayView> arrays;
+    thread_local std::vector<MutableArrayView> into;
+    const CompiledModel& model = runner->runner.model();
+    mutable_arrays_of(outputs, output_count, model.outputs(), into);
+    arrays_of(inputs, input_count, model.inputs(), "input", arrays);
+    runner->runner.submit(arrays, into, [done_call, user](const std::exception_ptr& error) {
+      if (done_call != nullptr) call_done(done_call, user, error);
+    });
+  });
+}
+
+pipit_code pipit_runner_wait(pipit_runner* runner, pipit_status** status) {
+  return done(status, [&] {
+    need(runner, "runner");
+    runner->runner.wait();
   });
 }

@@ -59,6 +59,8 @@ pipit_code report(pipit_status** status) noexcept {
     return set(status, PIPIT_INVALID_ARGUMENT, e.what());
   } catch (const UnsupportedError& e) {
     return set(status, PIPIT_UNSUPPORTED, e.what());
+  } catch (const Cancelled& e) {
+    return set(status, PIPIT_CANCELLED, e.what());
   } catch (const std::bad_alloc&) {
     if (status != nullptr) *status = &out_of_memory();
     return PIPIT_ERROR;

@@ -23,7 +23,7 @@ pipit_code pipit_calibrate(const char* model, const char* const* images, size_t 
     how.preprocess = all.preprocess;
     if (progress != nullptr)
       how.progress = [&](std::int64_t images_done, std::int64_t total) {
-        progress(user, images_done, total);
+        if (progress(user, images_done, total) != 0) throw Cancelled();
       };
     set_notes(notes, tools::calibrate(model, paths, {.plan = plan}, how).notes);
   });
@@ -53,7 +53,7 @@ char* pipit_evaluate_json(const char* model, const char* folder, const pipit_opt
     how.classifier = {all.load, all.preprocess, all.labels, all.scores, all.threshold};
     if (progress != nullptr)
       how.progress = [&](std::int64_t images_done, std::int64_t total, const std::string&) {
-        progress(user, images_done, total);
+        if (progress(user, images_done, total) != 0) throw Cancelled();
       };
     return new_string(tools::evaluate(model, folder, how).json);
   });

@@ -428,15 +428,76 @@ static void test_classifier(const char* image, const unsigned char* bmp, size_t 
   pipit_predictions_free(by_clone);
 }
 
-static void count_images(void* user, int64_t done, int64_t total) {
+static int count_images(void* user, int64_t done, int64_t total) {
   int64_t* last = user;
   if (done <= total && done > *last) *last = done;
+  return 0;
+}
+
+static int cancel(void* user, int64_t done, int64_t total) {
+  int* calls = user;
+  ++*calls;
+  return done > total ? 0 : 7;
+}
+
+/* Runs that have ended, and what the errors said. Callbacks of one stream come one after the other. */
+typedef struct ended_runs {
+  int good;
+  int bad;
+} ended_runs;
+
+static void count_runs(void* user, const pipit_status* error) {
+  ended_runs* ended = user;
+  if (error == NULL) {
+    ++ended->good;
+  } else if (pipit_status_code(error) == PIPIT_ERROR &&
+             strstr(pipit_status_message(error), "overlaps") != NULL) {
+    ++ended->bad;
+  }
+}
+
+static void test_runner(void) {
+  enum { kRuns = 20 };
+  float x[4] = {-1, 2, -3, 4}, y[kRuns][4];
+  ended_runs ended = {0, 0};
+  pipit_tensor input, output;
+  int i;
+  pipit_model* model = pipit_model_load_bytes(kRelu, sizeof kRelu, "relu", NULL, &status);
+  pipit_runner* runner = pipit_runner_new(model, 1, 1, 3, &status);
+  CHECK(runner != NULL && pipit_model_input(model, 0, NULL, &input, &status) == PIPIT_OK);
+  CHECK(pipit_model_output(model, 0, NULL, &output, &status) == PIPIT_OK);
+  CHECK(pipit_runner_submit(runner, &input, 1, &output, 1, count_runs, &ended, &status) ==
+        PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "output 'y': its data is NULL");
+  input.data = x;
+  for (i = 0; i < kRuns; ++i) {
+    output.data = y[i];
+    CHECK(pipit_runner_submit(runner, &input, 1, &output, 1, count_runs, &ended, &status) == PIPIT_OK);
+  }
+  output.data = x;
+  CHECK(pipit_runner_submit(runner, &input, 1, &output, 1, count_runs, &ended, &status) == PIPIT_OK);
+  output.data = y[0];
+  CHECK(pipit_runner_submit(runner, &input, 1, &output, 1, NULL, NULL, &status) == PIPIT_OK);
+  CHECK(pipit_runner_wait(runner, &status) == PIPIT_OK);
+  CHECK(ended.good == kRuns && ended.bad == 1);
+  for (i = 0; i < kRuns; ++i) CHECK(y[i][0] == 0 && y[i][1] == 2 && y[i][2] == 0 && y[i][3] == 4);
+  CHECK(pipit_runner_submit(runner, &input, 1, &output, 1, count_runs, &ended, &status) == PIPIT_OK);
+  pipit_runner_free(runner); /* waits */
+  CHECK(ended.good == kRuns + 1);
+  CHECK(pipit_runner_new(model, 2, 1, 0, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "2 streams and 1 threads");
+  CHECK(pipit_runner_new(NULL, 1, 1, 0, &status) == NULL);
+  CHECK(pipit_runner_submit(NULL, &input, 1, &output, 1, NULL, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_runner_wait(NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  pipit_runner_free(NULL);
+  pipit_model_free(model);
 }
 
 static void test_tools(const char* image, const char* plan, const char* quantized) {
   const char* images[1];
   const char* no_images[1] = {NULL};
   int64_t last = 0;
+  int calls = 0;
   char *notes = NULL, *json;
   pipit_options* options = pipit_options_new(&status);
   pipit_model* model;
@@ -445,6 +506,11 @@ static void test_tools(const char* image, const char* plan, const char* quantize
   CHECK(pipit_calibrate(kModel, images, 1, plan, options, count_images, &last, &notes, &status) == PIPIT_OK);
   CHECK(last == 1 && notes != NULL);
   pipit_string_free(notes);
+  remove(quantized); /* of an earlier test */
+  CHECK(pipit_calibrate(kModel, images, 1, quantized, options, cancel, &calls, NULL, &status) ==
+        PIPIT_CANCELLED);
+  REFUSED(PIPIT_CANCELLED, "cancelled");
+  CHECK(calls == 1 && fopen(quantized, "rb") == NULL); /* no file of a plan is left */
   CHECK(pipit_calibrate(kModel, images, 1, plan, NULL, NULL, NULL, NULL, &status) == PIPIT_OK);
   CHECK(pipit_calibrate(kModel, no_images, 1, plan, NULL, NULL, NULL, NULL, &status) ==
         PIPIT_INVALID_ARGUMENT);
@@ -491,6 +557,7 @@ static void test_tools(const char* image, const char* plan, const char* quantize
 /* `folder` has an image of class 3 and one of class 5. */
 static void test_evaluation(const char* folder) {
   int64_t last = 0;
+  int calls = 0;
   char* json;
   pipit_options* options = pipit_options_new(&status);
   CHECK(pipit_options_set(options, "against", "fp16", &status) == PIPIT_OK);
@@ -500,6 +567,9 @@ static void test_evaluation(const char* folder) {
   CHECK(strstr(json, "\"images\": 2") != NULL && strstr(json, "\"verdict\": \"proven\"") != NULL);
   CHECK(last == 4);
   pipit_string_free(json);
+  CHECK(pipit_evaluate_json(kModel, folder, options, cancel, &calls, &status) == NULL);
+  REFUSED(PIPIT_CANCELLED, "cancelled");
+  CHECK(calls == 1);
   CHECK(pipit_options_set(options, "against", "no model", &status) == PIPIT_OK);
   CHECK(pipit_evaluate_json(kModel, folder, options, NULL, NULL, &status) == NULL);
   REFUSED(PIPIT_ERROR, "no model");
@@ -541,6 +611,7 @@ int main(int argc, char** argv) {
   test_nothing();
   test_models_that_do_not_load();
   test_tensors();
+  test_runner();
   test_classifier(image, bmp, size);
   test_tools(image, plan, quantized);
   test_evaluation(labelled);
