@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <pipit/pipit.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -103,6 +105,58 @@ TEST(Lifetimes, AnOutputIsNoInputOfItsSession) {
   const std::vector<float> expected(second.begin(), second.end());
   const std::span<const float> third = session.run({ArrayView(copy, shape)})[0].values<float>();
   EXPECT_TRUE(std::equal(third.begin(), third.end(), expected.begin(), expected.end()));
+}
+
+// Whatever order they are destroyed in, and after moves and assignments.
+TEST(Lifetimes, SessionsClassifiersAndRunnersKeepWhatTheyNeedOfTheirModel) {
+  const std::vector<float> image(3 * 32 * 32, 0.5F);
+  const ArrayView input(image, Shape{1, 3, 32, 32});
+  auto model = std::make_unique<CompiledModel>(kModel, two_threads());
+  auto session = std::make_unique<pipit::ModelSession>(model->session());
+  auto runner = std::make_unique<pipit::AsyncRunner>(*model);
+  const CompiledModel copy = *model;
+  model.reset();
+  const std::span<const float> scores = session->run({input})[0].values<float>();
+  const std::vector<float> expected(scores.begin(), scores.end());
+  const auto is_expected = [&](std::span<const float> got) { return std::ranges::equal(got, expected); };
+  EXPECT_TRUE(is_expected(runner->submit({input}).get()[0].values<float>()));
+  EXPECT_EQ(copy.inputs().size(), 1U);
+  // A session that is assigned to takes over; the one that was moved from may be assigned to again.
+  pipit::ModelSession moved = std::move(*session);
+  EXPECT_TRUE(is_expected(moved.run({input})[0].values<float>()));
+  *session = copy.session();
+  EXPECT_TRUE(is_expected(session->run({input})[0].values<float>()));
+  moved = std::move(*session);
+  session.reset();
+  EXPECT_TRUE(is_expected(moved.run({input})[0].values<float>()));
+  std::future<std::vector<pipit::Array>> last = runner->submit({input});
+  runner.reset();
+  EXPECT_TRUE(is_expected(last.get()[0].values<float>()));
+  pipit::ClassifierOptions options;
+  options.load = two_threads();
+  auto classifier = std::make_unique<pipit::Classifier>(kModel, options);
+  pipit::Classifier other(*classifier);
+  const std::vector<std::uint8_t> rgb = pipit::internal::test::pattern(32, 1);
+  const int answer = classifier->classify(pipit::PixelView{rgb, 32, 32}, 1)[0].index;
+  classifier.reset();
+  EXPECT_EQ(other.classify(pipit::PixelView{rgb, 32, 32}, 1)[0].index, answer);
+  pipit::Classifier taken = std::move(other);
+  other = taken;
+  EXPECT_EQ(other.classify(pipit::PixelView{rgb, 32, 32}, 1)[0].index, answer);
+  EXPECT_EQ(taken.classify(pipit::PixelView{rgb, 32, 32}, 1)[0].index, answer);
+}
+
+// What an array is after it was moved from, and that its memory stays where it was.
+TEST(Lifetimes, ArraysMoveWithTheirMemory) {
+  pipit::Array array(pipit::DType::f32, Shape{2, 3});
+  const void* const data = array.view().data;
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 64, 0U);
+  pipit::Array moved = std::move(array);
+  EXPECT_EQ(moved.view().data, data);
+  array = pipit::Array(ArrayView(moved));
+  EXPECT_NE(array.view().data, data);
+  EXPECT_EQ(array.shape(), moved.shape());
+  EXPECT_EQ(array.dtype(), pipit::DType::f32);
 }
 
 }  // namespace

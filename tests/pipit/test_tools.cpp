@@ -303,4 +303,31 @@ TEST(Profile, ExplainsTheTimeOfEveryLayer) {
   EXPECT_THAT([&] { tools::profile(model, {}, options); }, ThrowsMessage<Error>(HasSubstr("device 1")));
 }
 
+// What a callback throws is no Error of pipit's, and arrives as it was thrown.
+struct Cancelled {
+  std::int64_t done = 0;
+};
+
+TEST_F(Tools, ProgressMayCancelAndFilesAreAsBefore) {
+  tools::CalibrateOptions options;
+  options.load.threads = 2;
+  options.progress = [](std::int64_t done, std::int64_t) { throw Cancelled{done}; };
+  const fs::path other = scratch / "other.json";
+  EXPECT_THROW(tools::calibrate(kModel, images, {.plan = other}, options), Cancelled);
+  EXPECT_FALSE(fs::exists(other));
+  const auto written = fs::last_write_time(plan);
+  EXPECT_THROW(tools::calibrate(kModel, images, {.plan = plan}, options), Cancelled);
+  EXPECT_EQ(fs::last_write_time(plan), written);
+  tools::DiffOptions diff;
+  diff.load.threads = 2;
+  diff.progress.update = [](const std::string&, std::int64_t done, std::int64_t) { throw Cancelled{done}; };
+  EXPECT_THROW(tools::diff(kModel, images, plan, diff), Cancelled);
+  diff.progress.update = {};
+  diff.progress.planned = [](const std::vector<tools::Stage>&) { throw Cancelled{}; };
+  EXPECT_THROW(tools::diff(kModel, images, plan, diff), Cancelled);
+  options.progress = {};
+  tools::calibrate(kModel, images, {.plan = other}, options);
+  EXPECT_TRUE(fs::exists(other));
+}
+
 }  // namespace

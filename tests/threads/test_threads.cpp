@@ -2,6 +2,8 @@
 // Answers are those of one thread. ThreadSanitizer, for which these are made (tests/run.sh --threads), sees the rest.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
 #include <thread>
 
@@ -161,6 +163,74 @@ TEST(Threads, EvaluateOnOnePool) {
     EXPECT_EQ(result.right.count, right);
     EXPECT_EQ(result.against->other_answers, 0);
   });
+}
+
+// Several threads submit to one runner, with futures and callbacks, while others wait; it is moved and destroyed with
+// runs in its queue.
+TEST(Threads, RunsOfOneAsyncRunner) {
+  LoadOptions load;
+  load.threads = 2;
+  const Shape shape{1, 3, 32, 32};
+  const auto image = [](int t) { return Values(3 * 32 * 32, 0.1F * static_cast<float>(t)); };
+  std::vector<Values> expected;
+  {
+    ModelSession session = CompiledModel(kModel, load).session();
+    for (int t = 0; t < 3; ++t) {
+      const auto scores = session.run({{image(t), shape}})[0].values<float>();
+      expected.emplace_back(scores.begin(), scores.end());
+    }
+  }
+  AsyncRunner runner(kModel, load, {.streams = 2, .threads = 3, .queue = 3});
+  std::atomic<int> wrong = 0;
+  at_a_time(3, [&](int t) {
+    const Values values = image(t);
+    const std::vector<ArrayView> inputs = {{values, shape}};
+    for (int run = 0; run < 4; ++run) {
+      std::future<std::vector<Array>> future = runner.submit(inputs);
+      Values scores(10);
+      const std::vector<MutableArrayView> outputs = {{scores, Shape{1, 10}}};
+      std::promise<void> ended;
+      runner.submit(inputs, outputs, [&](const std::exception_ptr& error) {
+        wrong += error ? 1 : 0;
+        ended.set_value();
+      });
+      if (t == 0) runner.wait();
+      const std::vector<Array> got = future.get();
+      ended.get_future().wait();
+      wrong += std::ranges::equal(got[0].values<float>(), expected[static_cast<std::size_t>(t)]) ? 0 : 1;
+      wrong += scores == expected[static_cast<std::size_t>(t)] ? 0 : 1;
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+  std::future<std::vector<Array>> last;
+  {
+    AsyncRunner moved = std::move(runner);
+    const Values values = image(1);
+    last = moved.submit({{values, shape}});
+    EXPECT_THAT(moved.submit({{values, Shape{1, 3072}}}).wait_for(std::chrono::hours(1)),
+                std::future_status::ready);
+  }
+  EXPECT_TRUE(std::ranges::equal(last.get()[0].values<float>(), expected[1]));
+}
+
+// Images are decoded by the threads of a pool that the sessions of the model use as well.
+TEST(Threads, ClassifiersOfManyImages) {
+  ClassifierOptions options;
+  options.load.threads = 3;
+  options.load.batch = 2;
+  const Classifier classifier(kModel, options);
+  std::vector<std::vector<std::uint8_t>> pixels;
+  std::vector<PixelView> images;
+  for (unsigned i = 0; i < 5; ++i) pixels.push_back(test::pattern(32, i));
+  for (const std::vector<std::uint8_t>& rgb : pixels) images.push_back({rgb, 32, 32});
+  std::vector<std::vector<std::vector<Prediction>>> answers(3);
+  at_a_time(3, [&](int t) {
+    answers[static_cast<std::size_t>(t)] = Classifier(classifier).classify_all(images, 1);
+  });
+  for (const auto& all : answers) {
+    ASSERT_EQ(all.size(), images.size());
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i][0].index, answers[0][i][0].index);
+  }
 }
 
 }  // namespace
