@@ -5,8 +5,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <deque>
 #include <thread>
 #include <vector>
 
@@ -21,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 using namespace pipit;
 using namespace pipit::internal;
 
-constexpr double kTurnMs = 500;
+double turn_ms = 500;  // longer than runs by much
 
 double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
@@ -43,7 +45,7 @@ double of_sessions(std::vector<std::unique_ptr<Session>>& sessions, std::span<co
       do {
         sessions[s]->run(inputs);
         ++runs;
-      } while (ms_since(begin) < kTurnMs);
+      } while (ms_since(begin) < turn_ms);
       rates[s] = 1000 * runs / ms_since(begin);
     });
   }
@@ -53,24 +55,51 @@ double of_sessions(std::vector<std::unique_ptr<Session>>& sessions, std::span<co
   return sum;
 }
 
+// Ends of runs, of which those after the last submission do not count: then streams have nothing left to do.
+class Ends {
+ public:
+  void add() { times_[count_++] = Clock::now(); }
+  double rate(Clock::time_point until) {
+    times_.resize(count_);
+    std::ranges::sort(times_);
+    const auto end = std::ranges::upper_bound(times_, until);
+    const std::chrono::duration<double> time = end[-1] - times_[0];
+    return static_cast<double>(end - times_.begin() - 1) / time.count();
+  }
+
+ private:
+  std::vector<Clock::time_point> times_ = std::vector<Clock::time_point>(1 << 20);
+  std::atomic<std::size_t> count_ = 0;
+};
+
 double of_runner(AsyncRunner& runner, std::span<const ArrayView> inputs, std::vector<Array>& memory) {
   std::vector<MutableArrayView> outputs;
   const std::size_t each = runner.model().outputs().size();
   for (Array& array : memory) outputs.push_back(array.view());
+  Ends ends;
   const auto begin = Clock::now();
-  int runs = 0;
-  for (std::size_t at = 0; ms_since(begin) < kTurnMs; at = (at + each) % outputs.size(), ++runs)
-    runner.submit(inputs, std::span(outputs).subspan(at, each), [](const std::exception_ptr&) {});
+  for (std::size_t at = 0; ms_since(begin) < turn_ms; at = (at + each) % outputs.size())
+    runner.submit(inputs, std::span(outputs).subspan(at, each),
+                  [&ends](const std::exception_ptr&) { ends.add(); });
+  const auto until = Clock::now();
   runner.wait();
-  return 1000 * runs / ms_since(begin);
+  return ends.rate(until);
 }
 
 double of_futures(AsyncRunner& runner, std::span<const ArrayView> inputs) {
-  std::vector<std::future<std::vector<Array>>> futures;
+  std::deque<std::future<std::vector<Array>>> futures;
+  Ends ends;
   const auto begin = Clock::now();
-  while (ms_since(begin) < kTurnMs) futures.push_back(runner.submit(inputs));
-  for (auto& future : futures) future.get();
-  return 1000 * static_cast<double>(futures.size()) / ms_since(begin);
+  while (ms_since(begin) < turn_ms) {
+    futures.push_back(runner.submit(inputs));
+    if (futures.size() < 4 * static_cast<std::size_t>(runner.streams())) continue;
+    futures.front().get();
+    futures.pop_front();
+    ends.add();
+  }
+  const auto until = Clock::now();
+  runner.wait();
+  return ends.rate(until);
 }
 
 }  // namespace
@@ -108,7 +137,10 @@ int main(int argc, char** argv) {
     const double q = of_runner(runner, arrays, memory);
     const double f = of_futures(runner, arrays);
     const double b = first ? a : of_sessions(sessions, views);
-    if (turn == 0) continue;  // warm-up
+    if (turn == 0) {  // warm-up
+      turn_ms = std::max(turn_ms, 30 * streams * 1000 / b);
+      continue;
+    }
     own.push_back(b);
     queued.push_back(q);
     futures.push_back(f);
