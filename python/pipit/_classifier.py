@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from pipit import _log, _pipit
 from pipit._errors import ArgumentError
-from pipit._options import classifier_options, is_listing, model_name
+from pipit._options import absolute, classifier_options, is_listing, model_name, recipe
 from pipit._types import ClassifierOptions, StrPath
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _is_pil(image: object) -> bool:
 
 
 class Classifier:
-    """An image classifier. Any number of threads may call one at once.
+    """An image classifier. Any number of threads may call one at once; a pickle holds how it was loaded.
 
     >>> import numpy as np, pipit
     >>> classifier = pipit.Classifier("resnet20-cifar10")
@@ -67,14 +67,19 @@ class Classifier:
         """
         self._ignore_exif = bool(options.get("ignore_exif_orientation"))
         name = model_name(model)
-        if labels is None or isinstance(labels, (str, os.PathLike)):
-            native_options = classifier_options("Classifier", {**options, "labels": labels})
-            self._native = _pipit.make_classifier(name, native_options)
+        names = labels if labels is None or isinstance(labels, (str, os.PathLike)) else [*labels]
+        self._recipe = (absolute(name), recipe({**options, "labels": names}))
+        if isinstance(names, list):
+            self._native = _with_names(name, names, options)
         else:
-            self._native = _with_names(name, [*labels], options)
+            native_options = classifier_options("Classifier", {**options, "labels": names})
+            self._native = _pipit.make_classifier(name, native_options)
         self._free = deque([self._native])
         for note in self._native.notes:
             _log.note(note)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, self._recipe
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -138,6 +143,10 @@ class Classifier:
             return native.classify_pixels(_pixels(image), top)
         finally:
             self._free.append(native)
+
+
+def _again(model: str, options: dict[str, Any]) -> Classifier:
+    return Classifier(model, **options)
 
 
 def _with_names(model: str, names: list[str], options: ClassifierOptions) -> _pipit.Classifier:

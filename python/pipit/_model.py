@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipit import _log, _pipit
 from pipit._errors import ArgumentError
-from pipit._options import load_options, model_name, recipe
+from pipit._options import absolute, load_options, model_name, recipe
 from pipit._types import LoadOptions, StrPath
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class Model:
         else:
             model = model_name(model)
             self._native = _pipit.load(model, native_options)
-            model = os.path.abspath(model) if os.path.exists(model) else model
+            model = absolute(model)
         self._recipe = (model, name, recipe(options))
         self._inputs = tuple(info.name for info in self._native.inputs)
         self._sessions: deque[Session] = deque()

@@ -68,7 +68,7 @@ def recipe(given: Mapping[str, Any]) -> dict[str, Any]:
     """The same options for another process, in another folder."""
     options = {name: value for name, value in given.items() if value is not None}
     for name in PATHS:
-        if name in options:
+        if isinstance(options.get(name), (str, os.PathLike)):
             options[name] = os.path.abspath(options[name])
     if "arrays" in options:
         options["arrays"] = {name: os.path.abspath(path) for name, path in options["arrays"].items()}
@@ -118,6 +118,11 @@ def model_name(model: object) -> str:
     raise ArgumentError(
         f"model is of type {type(model).__name__}; expected the path of an ONNX file, or a model's name"
     )
+
+
+def absolute(model: str) -> str:
+    """A path that means the same in another folder; a name stays as it is."""
+    return os.path.abspath(model) if os.path.exists(model) else model
 
 
 def is_listing(value: object) -> bool:

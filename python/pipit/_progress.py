@@ -36,7 +36,7 @@ class _Bars:
     def __call__(self, stage: str, done: int, total: int, found: str) -> None:
         if stage != self._stage:
             self.close()
-            self._stage, self._bar = stage, self._tqdm(total=total, desc=stage or None, leave=False)
+            self._stage, self._bar = stage, self._tqdm(total=total, desc=stage, leave=False, mininterval=0)
         self._bar.total = total
         self._bar.set_postfix_str(found, refresh=False)
         self._bar.update(done - self._bar.n)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import subprocess
 import sys
 import unittest
@@ -89,6 +90,9 @@ class Classifiers(PackageTest):
         for labels in (names, tuple(names), self.folder / "names.txt"):
             classifier = pipit.Classifier(MODEL, labels=labels)
             self.assertEqual(classifier.labels, tuple(names))
+            again = pickle.loads(pickle.dumps(classifier))
+            self.assertEqual(again.labels, classifier.labels)
+            self.assertEqual(answer(again(random_pixels(5))), answer(classifier(random_pixels(5))))
         with self.assertRaisesRegex(pipit.Error, "3"):
             pipit.Classifier(MODEL, labels=["a", "b", "c"])
 

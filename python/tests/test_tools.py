@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import io
 import json
 import os
 import signal
@@ -27,6 +30,14 @@ class Tools(PackageTest):
         self.assertIn("right=Share(count=", repr(found))
         self.assertEqual((told[-1].stage, told[-1].done), ("evaluating", told[-1].total))
         self.assertEqual(found.labels[0], "airplane")
+
+    @unittest.skipUnless(importlib.util.find_spec("tqdm"), "tqdm is not installed")
+    def test_progress_as_a_bar(self) -> None:
+        images = self.images(4)
+        for progress, shown in ((True, True), (False, False), (None, False)):  # stderr is no terminal
+            with contextlib.redirect_stderr(io.StringIO()) as written:
+                pipit.evaluate(MODEL, images, progress=progress)
+            self.assertEqual("evaluating" in written.getvalue() and "4/4" in written.getvalue(), shown)
 
     def test_from_calibration_to_an_int8_file(self) -> None:
         images, plan, quantized = self.images(12), self.folder / "plan.json", self.folder / "int8.onnx"
