@@ -11,8 +11,9 @@ namespace pipit::tools {
 
 /// A part of some work.
 struct Stage {
-  std::string name;  ///< "comparing"
-  double share = 1;  ///< about how much of the time of all stages it takes, in any unit
+  std::string name;    ///< "comparing"; a stage that may be repeated is there as often
+  double share = 1;    ///< about how much of the time of all stages it takes, in any unit
+  double seconds = 0;  ///< that it takes on any machine, besides the share
 };
 
 /// What is told of work of several stages. Calls come one at a time, in any thread; what they throw ends the work.

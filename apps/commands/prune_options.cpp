@@ -2,67 +2,59 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
 
 #include "apps/display/output_files.h"
 #include "apps/options/values.h"
-#include "layers/cpu_kernels.h"
 
 namespace pipit::internal::apps {
 
 namespace {
 
-const std::map<std::string, Importance> kImportances = {{"l1", Importance::l1},
-                                                        {"l2", Importance::l2},
-                                                        {"activation", Importance::activation},
-                                                        {"second-order", Importance::second_order}};
+const std::map<std::string, tools::Importance> kImportances = {
+    {"l1", tools::Importance::l1},
+    {"l2", tools::Importance::l2},
+    {"activation", tools::Importance::activation},
+    {"second-order", tools::Importance::second_order}};
+const std::map<std::string, tools::PruneMode> kModes = {{"auto", tools::PruneMode::automatic},
+                                                        {"k", tools::PruneMode::rows},
+                                                        {"channel", tools::PruneMode::channels},
+                                                        {"block", tools::PruneMode::blocks},
+                                                        {"input", tools::PruneMode::inputs}};
+const std::map<std::string, tools::PrunedRows> kRows = {{"auto", tools::PrunedRows::automatic},
+                                                        {"tap", tools::PrunedRows::tap},
+                                                        {"channel", tools::PrunedRows::channel}};
 
 }  // namespace
 
-bool PruneOptions::takes_rows() const {
-  return mode == "auto" || mode == "k";
-}
-
-std::int64_t PruneOptions::group_size() const {
-  return group.value_or(common.precision == Precision::int8 ? 4 : 1);
-}
-
-std::int64_t PruneOptions::panel_outputs() const {
-  return panel.value_or(cpu_panel_outputs());
-}
-
-PruningOptions PruneOptions::pruning() const {
-  PruningOptions how;
-  how.path.walk.threads = how.removal.walk.threads = common.threads;
-  how.path.elimination.importance = kImportances.at(importance);
-  const bool all = mode == "auto" && !goal.keep;
-  how.path.rows = takes_rows();
-  how.path.taps = rows == "channel"              ? RowTaps::all
-                  : rows == "auto" && !goal.keep ? RowTaps::both
-                                                 : RowTaps::single;
-  how.path.families = all || !takes_rows();
-  how.path.streams = all || mode == "input";
-  if (mode == "block") how.path.block = static_cast<std::size_t>(block);
-  how.branches = mode == "auto" && !goal.keep;
-  how.path.channels = group_size();
-  how.path.panel = panel_outputs();
-  how.path.shared_panel = cpu_panel_outputs();
-  how.removal.refits = !no_refit;
-  how.removal.refit.ridge = ridge;
-  how.path.elimination.ridge = std::max(how.path.elimination.ridge, ridge);
-  return how;
+tools::PruneOptions PruneOptions::library_options() const {
+  tools::PruneOptions all = how;
+  ClassifierOptions& classifier = all.classifier;
+  classifier.load = common.load_options();
+  model.add_to(classifier.load);
+  classifier.preprocess = image.preprocess_options();
+  classifier.labels = image.labels;
+  classifier.scores = image.score_kind();
+  classifier.threshold = image.threshold;
+  all.mode = kModes.at(mode);
+  all.importance = kImportances.at(importance);
+  all.rows = kRows.at(rows);
+  all.refit = !no_refit;
+  all.check = check;
+  return all;
 }
 
 void PruneOptions::check_usage(const CLI::App& command) const {
+  const tools::PruneGoal& goal = how.goal;
+  const bool takes_rows = mode == "auto" || mode == "k";
   const int goals = (goal.keep ? 1 : 0) + (goal.speedup ? 1 : 0) + (goal.max_drop ? 1 : 0);
   if (goals != 1)
     throw CLI::ValidationError("prune", "wants one of --keep-ratio, --target-speedup and --max-drop");
   if (goal.global && !goal.keep) throw CLI::ValidationError("--global", "is for --keep-ratio");
-  if (goal.global && !takes_rows()) throw CLI::ValidationError("--global", "is for --mode k");
+  if (goal.global && !takes_rows) throw CLI::ValidationError("--global", "is for --mode k");
   for (const char* option : {"--rows", "--group", "--panel"})
-    refuse_given(command, option, !takes_rows(),
+    refuse_given(command, option, !takes_rows,
                  fmt::format("is for --mode auto and k: in mode {} whole channels are removed", mode));
   refuse_given(command, "--block", mode != "block", fmt::format("is for --mode block, not {}", mode));
   refuse_given(command, "--search-seconds", goal.keep.has_value(),
@@ -76,21 +68,21 @@ void PruneOptions::check_usage(const CLI::App& command) const {
     throw CLI::ValidationError("--keep-ratio", "is a share above 0 and at most 1");
   if (goal.speedup && !(*goal.speedup > 1))
     throw CLI::ValidationError("--target-speedup", "is a factor above 1");
-  if (panel_outputs() == 1 && group_size() != 1)
+  if (how.panel == 1 && how.group.value_or(common.precision == Precision::int8 ? 4 : 1) != 1)
     throw CLI::ValidationError("--panel",
                                "of 1 is for fp32 and --group 1: kernels pick single inputs there only");
-  if (goal.judge_by == JudgeBy::model && !image.labels.empty())
+  if (goal.judge_by == tools::JudgeBy::model && !image.labels.empty())
     throw CLI::ValidationError("--labels", "names classes, which --judge-by model does not ask for");
   std::error_code ignored;
   if (!check.empty() && std::filesystem::equivalent(images, check, ignored))
     throw CLI::ValidationError("--check",
                                "names the images that the model is chosen and fitted on; without it every "
                                "other one of them is kept back");
-  if (source.output.empty()) throw CLI::RequiredError("--output");
+  if (output.empty()) throw CLI::RequiredError("--output");
   const std::vector<std::string> inputs = {model.model, images, check, image.labels, common.tuning.file()};
-  check_output("--output", source.output, inputs);
-  check_output("--save-svg", source.svg, inputs);
-  check_apart("--save-svg", source.svg, "--output", source.output);
+  check_output("--output", output, inputs);
+  check_output("--save-svg", svg, inputs);
+  check_apart("--save-svg", svg, "--output", output);
 }
 
 void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& command) {
@@ -108,7 +100,7 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
   command.add_option("IMAGES", options->images, "Images with their classes, as pipit evaluate takes them")
       ->required()
       ->type_name("IMAGES");
-  PruneGoal& goal = options->goal;
+  tools::PruneGoal& goal = options->how.goal;
   command
       .add_option("--keep-ratio", goal.keep,
                   "Keep this share of every layer's weights or, depending on --mode, of its channels, for "
@@ -141,10 +133,10 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
          {"auto", "k", "channel", "block", "input"})
       ->capture_default_str();
   command
-      .add_option("--output", options->source.output,
+      .add_option("--output", options->output,
                   "The ONNX file to write; an existing file is replaced (required)")
       ->type_name("FILE");
-  command.add_option("--save-svg", options->source.svg, "Also draw accuracy against time into this file")
+  command.add_option("--save-svg", options->svg, "Also draw accuracy against time into this file")
       ->type_name("FILE");
   command
       .add_option("--check", options->check,
@@ -155,7 +147,7 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
       command.add_option_function<std::string>(
           "--judge-by",
           [options](const std::string& name) {
-            options->goal.judge_by = name == "labels" ? JudgeBy::labels : JudgeBy::model;
+            options->how.goal.judge_by = name == "labels" ? tools::JudgeBy::labels : tools::JudgeBy::model;
           },
           "What counts as right: the images' classes, or the answers of MODEL (for images without classes) "
           "[labels]"),
@@ -172,37 +164,38 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
          {"auto", "tap", "channel"})
       ->capture_default_str();
   one_of(command.add_option(
-             "--group", options->group,
+             "--group", options->how.group,
              "Neighbouring input channels that are removed together: 1 for fp32, 4 for INT8 on the "
              "CPU, 8 or 16 on a GPU [1, with --precision int8 4]"),
          {"1", "4", "8", "16"});
-  one_of(command.add_option("--panel", options->panel,
+  one_of(command.add_option("--panel", options->how.panel,
                             "Neighbouring outputs that lose the same rows; 0: all of a layer, which GPUs "
                             "need; 1: each output loses its own, and 16 neighbouring outputs lose equally "
                             "many of 16 neighbouring channels, which fp32 kernels with AVX-512 leave out "
                             "[the number that this CPU computes together: 16, or 32 with AVX-512]"),
          {"0", "1", "16", "32"});
-  one_of(command.add_option("--block", options->block,
+  one_of(command.add_option("--block", options->how.block,
                             "With --mode block: neighbouring channels that are removed together"),
          {"4", "8", "16", "32"})
       ->capture_default_str();
   command.add_flag("--no-refit", options->no_refit, "Do not fit the kept weights, to see what fitting gains");
   command
-      .add_option("--ridge", options->ridge,
+      .add_option("--ridge", options->how.ridge,
                   "How strongly the kept weights are held to their old values, as a share of the variance of "
                   "what they multiply: more if there are few images")
       ->check(nonnegative_number())
       ->capture_default_str();
   command
-      .add_option("--calibrate-limit", options->calibrate,
+      .add_option("--calibrate-limit", options->how.calibrate_limit,
                   "Choose and fit on N images; 0: all that fit in 1.9 GiB")
       ->check(count_value())
       ->capture_default_str();
-  add_strict_to(command, options->strict);
-  command.add_option("--limit", options->limit, "Use only N images, spread evenly over the folder; 0: all")
+  add_strict_to(command, options->how.strict);
+  command
+      .add_option("--limit", options->how.limit, "Use only N images, spread evenly over the folder; 0: all")
       ->check(count_value())
       ->capture_default_str();
-  add_wide_to(command, options->source.wide);
+  add_wide_to(command, options->wide);
   command.footer(
       "A row of a layer's im2col product (one tap of --group input channels, or all taps) is removed for "
       "--panel outputs at a time. Only zeros\n"

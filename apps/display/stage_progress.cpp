@@ -6,14 +6,18 @@ tools::StageProgress StageProgress::callbacks() {
   tools::StageProgress calls;
   calls.planned = [this](const std::vector<tools::Stage>& stages) {
     std::vector<Progress::Stage> plan;
-    for (const tools::Stage& stage : stages) plan.push_back({stage.name, stage.share});
+    for (const tools::Stage& stage : stages) plan.push_back({stage.name, stage.share, stage.seconds});
+    report_ = {};
     bar_.emplace(what_, std::move(plan), quiet_);
-    stages_.clear();
-    for (const tools::Stage& stage : stages) stages_.emplace(stage.name, bar_->stage(stage.name));
   };
-  calls.update = [this](const std::string& stage, std::int64_t done, std::int64_t total) {
-    const auto found = stages_.find(stage);
-    if (found != stages_.end()) found->second(done, total);
+  calls.update = [this, name = std::string(), last = std::int64_t{0}](
+                     const std::string& stage, std::int64_t done, std::int64_t total) mutable {
+    if (!bar_) return;
+    if (!report_ || stage != name || done < last)
+      report_ = bar_->stage(stage);  // the next one, or one that is repeated
+    name = stage;
+    last = done;
+    report_(done, total);
   };
   return calls;
 }

@@ -1,7 +1,6 @@
 // The progress bar of a command whose work the library does in stages.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 
@@ -24,7 +23,7 @@ class StageProgress {
   std::string what_;
   bool quiet_;
   std::optional<Progress> bar_;
-  std::map<std::string, ProgressReport> stages_;
+  ProgressReport report_;  // of the stage that goes on
 };
 
 }  // namespace pipit::internal::apps

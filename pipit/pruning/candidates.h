@@ -6,10 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "apps/display/progress.h"
-#include "apps/measuring/pruning.h"
+#include "pipit/pruning/pruning.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 /// Shares that are kept, of candidates; the first one is dense.
 inline constexpr std::array kShares{1.0, 0.85, 0.75, 0.65, 0.5, 0.35, 0.25, 0.15};
@@ -41,6 +40,6 @@ struct Candidates {
 
 /// Measures candidates (Pruning::budget()) of all layers, families and streams of the paths, and of these branches.
 Candidates measure_candidates(const Pruning& pruning, const std::vector<Branch>& branches,
-                              PreparedImages& probe, const ProgressReport& progress);
+                              PreparedImages& probe, const ImagesDone& progress);
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

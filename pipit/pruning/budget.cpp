@@ -4,9 +4,9 @@
 #include <numeric>
 #include <set>
 
-#include "apps/measuring/prune_candidates.h"
+#include "pipit/pruning/candidates.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -163,7 +163,7 @@ Keeps Pruning::Budget::keeps_of(const Selection& selection) const {
   return keeps;
 }
 
-Pruning::Budget Pruning::budget(PreparedImages& probe, const ProgressReport& progress) const {
+Pruning::Budget Pruning::budget(PreparedImages& probe, const ImagesDone& progress) const {
   const std::vector<Branch> branches = options_.branches ? find_branches(dense_) : std::vector<Branch>();
   const Candidates candidates = measure_candidates(*this, branches, probe, progress);
   Budget budget;
@@ -196,4 +196,4 @@ Pruning::Budget Pruning::budget(PreparedImages& probe, const ProgressReport& pro
   return budget;
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -7,17 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "apps/display/progress.h"
-#include "apps/measuring/prune_compiler.h"
 #include "pipit/measuring/precision_ladder.h"
+#include "pipit/pruning/compiler.h"
 #include "sparsity/branches.h"
 #include "sparsity/pruning_path.h"
 #include "sparsity/removal.h"
 #include "sparsity/selection_search.h"
 
-namespace pipit::internal::apps {
-
-using namespace detail;
+namespace pipit::internal::detail {
 
 /// What is kept of what loses something, and what goes as a whole.
 struct Keeps {
@@ -43,7 +40,7 @@ struct PruningOptions {
   bool branches = false;     ///< whether a budget may leave residual branches out
 };
 
-struct PrunedModel {
+struct PrunedGraph {
   Graph graph;
   std::map<std::string, double> errors;    ///< Remaining::errors
   std::optional<QuantizationPlan> scales;  ///< PruneCompiler::scales()
@@ -59,7 +56,7 @@ class Pruning {
   /// `dense`: of fuse(). Finds the order in which groups fall, from `images` (read_runs()). `compiler` has to outlive
   /// this.
   Pruning(Graph dense, std::vector<Tensor> images, PruningOptions options, const PruneCompiler& compiler,
-          const ProgressReport& progress);
+          const ImagesDone& progress);
 
   const Graph& dense() const { return dense_; }
   const PruneCompiler& compiler() const { return compiler_; }
@@ -75,9 +72,9 @@ class Pruning {
   /// paths.
   Keeps global(double share) const;
   /// Without scales.
-  PrunedModel prune(const Keeps& keeps, const ProgressReport& progress) const;
+  PrunedGraph prune(const Keeps& keeps, const ImagesDone& progress) const;
   /// prune() with weights that are fitted on few images (sketch_runs()) and columns (sketch_walk()): to compare.
-  PrunedModel sketch(const Keeps& keeps) const;
+  PrunedGraph sketch(const Keeps& keeps) const;
   /// Copies of the images of sketch_runs().
   std::vector<Tensor> sketch_inputs() const;
   WalkOptions sketch_walk() const;
@@ -95,12 +92,12 @@ class Pruning {
     std::vector<std::vector<Keeps>> option_keeps, shared_keeps;
     Keeps keeps_of(const Selection& selection) const;
   };
-  Budget budget(PreparedImages& probe, const ProgressReport& progress) const;
+  Budget budget(PreparedImages& probe, const ImagesDone& progress) const;
 
  private:
   std::vector<Branch> branches_of(const Keeps& keeps) const;
-  PrunedModel prune(const Keeps& keeps, std::vector<Tensor> images, const RemovalOptions& how,
-                    const ProgressReport& progress) const;
+  PrunedGraph prune(const Keeps& keeps, std::vector<Tensor> images, const RemovalOptions& how,
+                    const ImagesDone& progress) const;
   Graph dense_;
   std::vector<Tensor> images_;
   PruningOptions options_;
@@ -111,4 +108,4 @@ class Pruning {
 /// Copies of the batches of `images`, as many whole ones as fit `most_bytes` times walk_layers()'s need, spread evenly.
 std::vector<Tensor> read_runs(PreparedImages& images);
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -1,4 +1,4 @@
-#include "apps/measuring/prune_candidates.h"
+#include "pipit/pruning/candidates.h"
 
 #include <algorithm>
 #include <functional>
@@ -11,7 +11,7 @@
 #include "sparsity/remove_channels.h"
 #include "sparsity/replace_weights.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -73,7 +73,7 @@ std::map<std::string, double> cost_of_branches(
 class Measuring {
  public:
   Measuring(const Pruning& pruning, const std::vector<Branch>& branches, PreparedImages& probe,
-            const ProgressReport& progress)
+            const ImagesDone& progress)
       : pruning_(pruning),
         graph_(pruning.dense()),
         paths_(pruning.paths()),
@@ -256,7 +256,7 @@ class Measuring {
   const Paths& paths_;
   const std::vector<Branch>& branches_;
   PreparedImages& probe_;
-  const ProgressReport& progress_;
+  const ImagesDone& progress_;
   std::vector<Tensor> first_;
   std::vector<ConstTensorView> batch_;  // of first_
   ImageOutputs reference_;
@@ -282,8 +282,8 @@ double time_of(const StepTimes& times, const std::set<std::string>& nodes) {
 }
 
 Candidates measure_candidates(const Pruning& pruning, const std::vector<Branch>& branches,
-                              PreparedImages& probe, const ProgressReport& progress) {
+                              PreparedImages& probe, const ImagesDone& progress) {
   return Measuring(pruning, branches, probe, progress).run();
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

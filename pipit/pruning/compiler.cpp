@@ -1,13 +1,13 @@
-#include "apps/measuring/prune_compiler.h"
+#include "pipit/pruning/compiler.h"
 
 #include "pipit/detail/calibration.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 PruneCompiler::PruneCompiler(CompileOptions options) : options_(std::move(options)) {}
 
 PruneCompiler::PruneCompiler(CompileOptions options, PruneCalibration calibration, const Graph& dense,
-                             const ProgressReport& progress)
+                             const ImagesDone& progress)
     : options_(std::move(options)), calibration_(std::move(calibration)) {
   dense_scales_ = scales(dense, progress, notes_);
 }
@@ -20,19 +20,17 @@ std::shared_ptr<const ExecutionPlan> PruneCompiler::for_times(const Graph& graph
   return compiled(graph, dense_scales_);
 }
 
-std::optional<QuantizationPlan> PruneCompiler::scales(const Graph& graph,
-                                                      const ProgressReport& progress) const {
+std::optional<QuantizationPlan> PruneCompiler::scales(const Graph& graph, const ImagesDone& progress) const {
   std::vector<std::string> known;
   return scales(graph, progress, known);
 }
 
-std::optional<QuantizationPlan> PruneCompiler::scales(const Graph& graph, const ProgressReport& progress,
+std::optional<QuantizationPlan> PruneCompiler::scales(const Graph& graph, const ImagesDone& progress,
                                                       std::vector<std::string>& notes) const {
   if (!calibration_) return std::nullopt;
   QuantizationPlan plan = calibration_->plan;
-  notes = detail::calibrate_on(plan, calibration_->model, graph, calibration_->preprocess,
-                               calibration_->images, detail::ImageNames({&calibration_->folder, 1}),
-                               options_.planning, {}, progress, true)
+  notes = calibrate_on(plan, calibration_->model, graph, calibration_->preprocess, calibration_->images,
+                       ImageNames({&calibration_->folder, 1}), options_.planning, {}, progress, true)
               .notes;
   return plan;
 }
@@ -47,4 +45,4 @@ std::shared_ptr<const ExecutionPlan> PruneCompiler::compiled(
   return compile(graph, options).plans.at(0);
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -7,12 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "apps/display/progress.h"
 #include "compile/compile.h"
 #include "models/image/preprocess.h"
 #include "pipit/measuring/precision_ladder.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 /// What calibrate_on() (pipit/detail/calibration.h) takes besides a graph.
 struct PruneCalibration {
@@ -30,7 +29,7 @@ class PruneCompiler {
   explicit PruneCompiler(CompileOptions options);
   /// For INT8: calibrates the dense model.
   PruneCompiler(CompileOptions options, PruneCalibration calibration, const Graph& dense,
-                const ProgressReport& progress);
+                const ImagesDone& progress);
 
   bool int8() const { return calibration_.has_value(); }
   /// Notes of the dense model's calibration.
@@ -40,13 +39,13 @@ class PruneCompiler {
   /// In the precision that is asked for, to be timed: in INT8 with the dense model's scales.
   std::shared_ptr<const ExecutionPlan> for_times(const Graph& graph) const;
   /// The graph's own scales; none for fp32.
-  std::optional<QuantizationPlan> scales(const Graph& graph, const ProgressReport& progress) const;
+  std::optional<QuantizationPlan> scales(const Graph& graph, const ImagesDone& progress) const;
   /// With these scales; fp32 where there are none.
   std::shared_ptr<const ExecutionPlan> compiled(const Graph& graph,
                                                 const std::optional<QuantizationPlan>& scales) const;
 
  private:
-  std::optional<QuantizationPlan> scales(const Graph& graph, const ProgressReport& progress,
+  std::optional<QuantizationPlan> scales(const Graph& graph, const ImagesDone& progress,
                                          std::vector<std::string>& notes) const;
   CompileOptions options_;
   std::optional<PruneCalibration> calibration_;
@@ -54,4 +53,4 @@ class PruneCompiler {
   std::optional<QuantizationPlan> dense_scales_;
 };
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -1,4 +1,4 @@
-#include "apps/measuring/pruning.h"
+#include "pipit/pruning/pruning.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 #include "sparsity/remove_channels.h"
 #include "sparsity/replace_weights.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -45,7 +45,7 @@ std::vector<std::size_t> sketch_runs(std::size_t runs) {
 }
 
 Pruning::Pruning(Graph dense, std::vector<Tensor> images, PruningOptions options,
-                 const PruneCompiler& compiler, const ProgressReport& progress)
+                 const PruneCompiler& compiler, const ImagesDone& progress)
     : dense_(std::move(dense)), images_(std::move(images)), options_(options), compiler_(compiler) {
   paths_ = find_paths(dense_, copies_of(images_), options_.path, progress);
 }
@@ -135,8 +135,8 @@ std::vector<Branch> Pruning::branches_of(const Keeps& keeps) const {
   return chosen;
 }
 
-PrunedModel Pruning::prune(const Keeps& keeps, std::vector<Tensor> images, const RemovalOptions& how,
-                           const ProgressReport& progress) const {
+PrunedGraph Pruning::prune(const Keeps& keeps, std::vector<Tensor> images, const RemovalOptions& how,
+                           const ImagesDone& progress) const {
   Removals removals = removals_of(dense_, mask_of(keeps));
   const std::vector<bool> channels = removed_channels(keeps);
   if (!channels.empty()) add_removals(removals, removals_of(dense_, paths_.groups, channels));
@@ -148,7 +148,7 @@ PrunedModel Pruning::prune(const Keeps& keeps, std::vector<Tensor> images, const
   return {std::move(remaining.graph), std::move(remaining.errors), std::nullopt};
 }
 
-PrunedModel Pruning::prune(const Keeps& keeps, const ProgressReport& progress) const {
+PrunedGraph Pruning::prune(const Keeps& keeps, const ImagesDone& progress) const {
   return prune(keeps, copies_of(images_), options_.removal, progress);
 }
 
@@ -160,7 +160,7 @@ WalkOptions Pruning::sketch_walk() const {
   return walk;
 }
 
-PrunedModel Pruning::sketch(const Keeps& keeps) const {
+PrunedGraph Pruning::sketch(const Keeps& keeps) const {
   RemovalOptions how = options_.removal;
   how.walk = sketch_walk();
   how.turns = 0;
@@ -176,4 +176,4 @@ std::vector<Tensor> read_runs(PreparedImages& images) {
   return runs;
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

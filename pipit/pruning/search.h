@@ -1,0 +1,53 @@
+// From a goal (a share, a speed-up, a drop) to the pruned model that meets it, measured.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pipit/prune.h"
+#include "pipit/pruning/pruning.h"
+
+namespace pipit::internal::detail {
+
+/// Selections that are measured for a speed-up however long that takes.
+inline constexpr int kMinSelections = 3;
+
+struct PruneImages {
+  ClassOutput output;           ///< of the dense model, and of what is made of it
+  std::int64_t calibrated = 0;  ///< number of images that weights were chosen and fitted on
+  PreparedImages& search;       ///< that steps are judged on
+  std::vector<int> search_labels;
+  ImageOutputs search_answers;  ///< of the dense model in fp32
+  PreparedImages& probe;        ///< a few of them, to measure noise with
+  PreparedImages& compared;     ///< that selections are compared on: none that Pruning::sketch() fits on
+  ImageOutputs compared_answers;
+  PreparedImages& unseen;
+  std::vector<int> unseen_labels;
+  ImageOutputs unseen_answers;
+};
+
+struct PruneOutcome {
+  /// All but what only the file's writer and reader know: bytes, layers in INT8, images that were not used, JSON.
+  tools::PrunedModel found;
+  PrunedGraph pruned;                         ///< where found.problem is empty
+  std::shared_ptr<const ExecutionPlan> plan;  ///< of that
+  bool removes_rows = false;                  ///< some layers of it lost rows
+};
+
+/// How often search_pruned() fits weights at most.
+int most_steps(const tools::PruneGoal& goal);
+
+/// Prunes, measures steps, and checks the one that is chosen on the unseen images. For a speed-up SelectionSearch says,
+/// for PruneGoal::seconds, which whole selections to measure, time and error, with weights that are fitted on few
+/// images; of those that are fast enough the one of the least error is fitted in full and measured once more; where it
+/// then falls short (by the median, or by the lower end of the interval by more than 3 %) the next one follows, up to
+/// twice. For a drop the same is done for rising speeds, one step for each, and the fastest taken that is good enough
+/// together with all slower ones (choose_step()). Where none is surely fast, or there was time for few, the fastest
+/// that was measured is the one step. Where nothing is worth writing, the outcome says why and has no more than what
+/// was measured.
+PruneOutcome search_pruned(const Pruning& pruning, const tools::PruneGoal& goal, PruneImages& images,
+                           const std::function<ImagesDone(const char* stage)>& stage);
+
+}  // namespace pipit::internal::detail
