@@ -29,7 +29,7 @@ WRITES = {
 EXCEPTIONS = {
     "engine/base/file.cpp": ({"open", "move", "link"}, "it is what writes files"),
     "engine/platform/host_memory.cpp": ({"stream"}, "/proc/self/clear_refs is no file but a switch of the kernel"),
-    "apps/measuring/json_lines.cpp": ({"open", "cut"}, "rows are added to a file that the user named, each when it was "
+    "pipit/measuring/json_lines.cpp": ({"open", "cut"}, "rows are added to a file that the user named, each when it was "
                                                        "measured, and a cut off one is taken away"),
 }
 

@@ -34,6 +34,7 @@
 #include "pipit/report.h"
 #include "pipit/scores.h"
 #include "pipit/speedup.h"
+#include "pipit/sweep.h"
 #include "pipit/timing.h"
 #include "pipit/tune.h"
 #include "pipit/types.h"

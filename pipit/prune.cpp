@@ -25,6 +25,7 @@
 #include "pipit/measuring/json.h"
 #include "pipit/measuring/judged_images.h"
 #include "pipit/measuring/runner.h"
+#include "pipit/pruning/pruned_json.h"
 #include "pipit/pruning/search.h"
 #include "quant/kept_layers.h"
 
@@ -422,58 +423,6 @@ std::vector<std::string> Pruner::remarks_on(const PrunedModel& result, bool remo
                     group_size(options_), result.int8 ? "this model" : "INT8",
                     result.int8 ? "" : ", as --precision int8 has it"));
   return remarks;
-}
-
-Json speed_json(const Speedup& speedup) {
-  return {{"speedup", speedup.median}, {"speedup_interval95", {speedup.low, speedup.high}}};
-}
-
-template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
-}
-
-Json steps_json(const PrunedModel& result) {
-  Json steps = Json::array();
-  for (const PruneStep& step : result.steps) {
-    Json entry = {{"ms", step.ms}};
-    entry.update(speed_json(step.speedup));
-    entry["predicted_speedup"] = or_null(step.predicted);
-    entry.update(drop_json(step.drop));
-    entry["expected_drop_points"] = step.expected_drop;
-    entry["pareto"] = step.pareto;
-    entry["chosen"] = step.chosen;
-    steps.push_back(std::move(entry));
-  }
-  return steps;
-}
-
-Json selections_json(const PrunedModel& result) {
-  Json selections = Json::array();
-  for (const PruneSelection& selection : result.selections) {
-    Json entry = {{"predicted_speedup", selection.predicted}};
-    entry.update(speed_json(selection.speedup));
-    entry["error"] = selection.error;
-    selections.push_back(std::move(entry));
-  }
-  return selections;
-}
-
-Json layers_json(const PrunedModel& result) {
-  Json layers = Json::array();
-  for (const PrunedLayer& layer : result.layers) {
-    Json entry = {{"name", layer.name},
-                  {"kept", layer.kept},
-                  {"dense_macs", layer.macs},
-                  {"dense_ms", layer.dense_ms},
-                  {"pruned_ms", layer.pruned_ms},
-                  {"dense_kernel", layer.dense_kernel},
-                  {"pruned_kernel", layer.pruned_kernel}};
-    entry["error"] = or_null(layer.error);
-    entry["rows"] = layer.rows ? Json(*layer.rows == PrunedRows::channel ? "channel" : "tap") : Json();
-    layers.push_back(std::move(entry));
-  }
-  return layers;
 }
 
 // All but the head.

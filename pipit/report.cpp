@@ -7,6 +7,7 @@
 #include "pipit/report/html_report.h"
 #include "pipit/report/profile_files.h"
 #include "pipit/report/times_csv.h"
+#include "pipit/sweeping/sweep_csv.h"
 
 namespace pipit::tools {
 
@@ -31,6 +32,7 @@ std::string written(const JsonDocument& document, const std::string& command, Re
       if (of_profile) return profile_csv(document);
       if (command == "bench") return bench_csv(document);
       if (command == "compare") return compare_csv(document);
+      if (command.starts_with("sweep")) return sweep_csv(document);
       refuse(command, "CSV");
     case ReportForm::html: {
       if (!of_profile && !command.starts_with("sweep")) refuse(command, "page");

@@ -14,7 +14,7 @@ namespace pipit::tools {
 /// What a result can be written as.
 enum class ReportForm : std::uint8_t {
   json,     ///< as it is
-  csv,      ///< a table for spreadsheets (RFC 4180); of profile, bench and compare
+  csv,      ///< a table for spreadsheets (RFC 4180); of profile, bench, compare and sweeps
   html,     ///< one page for a browser, which loads nothing; of profile and sweeps
   trace,    ///< one run as it went, for Perfetto and chrome://tracing; of profile
   trtexec,  ///< layers as trtexec --exportProfile writes them; of a profile of one setting

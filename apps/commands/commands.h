@@ -33,9 +33,6 @@ void add_help(CLI::App& app, int& exit_code);
 void add_sweep(CLI::App& app, int& exit_code);
 void add_sweep_conv(CLI::App& sweep, int& exit_code);
 void add_sweep_sparsity(CLI::App& sweep, int& exit_code);
-/// The exit code of a sweep none of whose rows was measured, the first because of `problem`, which it says on stderr.
-/// `failed`: of some row something else was the cause than that there is no such thing (problem_of()).
-int exit_without_rows(const std::string& problem, bool failed);
 void add_models(CLI::App& app, int& exit_code);
 void add_fetch(CLI::App& app, int& exit_code);
 

@@ -11,12 +11,11 @@
 #include "apps/display/stage_progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "apps/measuring/sweep_document.h"
 #include "apps/options/output_option.h"
 #include "apps/options/settings.h"
 #include "apps/options/values.h"
 #include "engine/platform/host_memory.h"
-#include "pipit/measuring/json.h"
+#include "pipit/sweep.h"
 
 namespace pipit::internal::apps {
 
@@ -134,8 +133,7 @@ int profile(const ProfileOptions& options) {
   check(options);
   const bool quiet = options.common.quiet;
   tools::ProfileModelOptions how = library_options(options);
-  const std::string sweep =
-      options.sweep.empty() ? "" : detail::json_text(read_sweep_document(options.sweep));
+  const std::string sweep = options.sweep.empty() ? "" : tools::read_sweep_document(options.sweep);
   StageProgress progress("profile", quiet);
   how.progress = progress.callbacks();
   how.timing.note = note_printer(quiet);

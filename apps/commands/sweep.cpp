@@ -1,18 +1,7 @@
 // pipit sweep: tables of single layers over a range of settings.
-#include <fmt/format.h>
-
-#include <cstdio>
-
 #include "apps/commands/commands.h"
-#include "apps/display/terminal.h"
 
 namespace pipit::internal::apps {
-
-int exit_without_rows(const std::string& problem, bool failed) {
-  std::fflush(stdout);
-  print_error(fmt::format("nothing was measured: {}", problem.substr(0, problem.find('\n'))));
-  return failed ? kExitRuntime : kExitUnsupported;
-}
 
 void add_sweep(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("sweep", "Measure single layers over a range of settings");

@@ -10,6 +10,8 @@
 
 namespace pipit::internal::apps {
 
+using namespace detail;
+
 namespace {
 
 using Pair = std::pair<const SweptRow*, const SweptRow*>;

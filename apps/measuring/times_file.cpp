@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
-#include "apps/measuring/json_documents.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/printable.h"
+#include "pipit/measuring/json_documents.h"
 #include "pipit/measuring/timing.h"
 
 namespace pipit::internal::apps {
 
-using detail::TimedRuns;
+using namespace detail;
 
 namespace {
 

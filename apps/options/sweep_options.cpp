@@ -2,19 +2,16 @@
 
 #include <algorithm>
 
+#include "apps/display/notes.h"
 #include "apps/display/output_files.h"
 #include "apps/options/list_option.h"
 #include "apps/options/values.h"
-#include "engine/base/version.h"
-#include "engine/platform/device.h"
-#include "engine/platform/machine_identity.h"
-#include "engine/platform/thread_pool.h"
+#include "engine/base/file.h"
 
 namespace pipit::internal::apps {
 
 void SweepOptions::add_to(CLI::App& command, const std::string& precision_help,
-                          const std::string& seconds_help, const std::string& svg_help,
-                          const std::vector<OutputForm>& forms) {
+                          const std::string& seconds_help, const std::string& svg_help) {
   add_choices(command, "--precision", precisions, {"fp32", "fp16", "bf16", "int8"}, precision_help);
   command.add_option("--seconds", seconds, seconds_help)
       ->check(nonnegative_number())
@@ -23,7 +20,7 @@ void SweepOptions::add_to(CLI::App& command, const std::string& precision_help,
   command.add_option("--results", results, "Append every row to this file as soon as it is measured")
       ->type_name("FILE");
   command.add_flag("--resume", resume, "Continue with the rows that --results does not have yet");
-  output.add_to(command, forms);
+  output.add_to(command, {OutputForm::json, OutputForm::csv, OutputForm::html});
   command.add_option("--save-svg", svg, svg_help)->type_name("FILE");
   common.add_device_to(command);
   common.add_threads_to(command);
@@ -41,7 +38,6 @@ void SweepOptions::check(std::vector<std::string> inputs) const {
   output.check(inputs);
   check_output("--save-svg", svg, inputs);
   refuse_bf16_on_gpu("--precision", precisions);
-  require_device(common.device);
 }
 
 void SweepOptions::refuse_bf16_on_gpu(const char* option, const std::vector<std::string>& names) const {
@@ -50,12 +46,33 @@ void SweepOptions::refuse_bf16_on_gpu(const char* option, const std::vector<std:
                                "bf16 runs on the CPU only; use device cpu, or fp32, fp16 or int8 on a GPU");
 }
 
-nlohmann::ordered_json SweepOptions::machine_json() const {
-  const int threads = common.threads == 0 ? default_threads() : common.threads;
-  return {{"device", common.device == DeviceKind::cuda ? gpu_description(0) : cpu_description()},
-          {"threads", threads},
-          {"machine", machine_identity(common.device, 0, threads)},
-          {"pipit", version()}};
+std::vector<Precision> SweepOptions::all_precisions() const {
+  std::vector<Precision> all;
+  for (const std::string& name : precisions) all.push_back(apps::precisions().at(name));
+  return all;
+}
+
+tools::SweepRun SweepOptions::run(std::optional<Progress>& bar) const {
+  tools::SweepRun how;
+  how.device = common.device;
+  how.threads = common.threads;
+  how.seconds = seconds;
+  how.results = results;
+  how.resume = resume;
+  how.progress = [&bar, quiet = common.quiet](std::int64_t done, std::int64_t total,
+                                              const std::string& next) {
+    if (!bar) bar.emplace("sweep", total, quiet);
+    bar->update(done, next);
+  };
+  how.note = note_printer(common.quiet);
+  return how;
+}
+
+void SweepOptions::write(const std::string& json, const std::function<std::string()>& svg_content,
+                         const std::function<std::string()>& table) const {
+  if (!svg.empty()) write_file(svg, svg_content());
+  output.write(json);
+  fmt::print("{}", common.json ? json : table());
 }
 
 }  // namespace pipit::internal::apps

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "apps/display/progress.h"
 #include "apps/options/options.h"
 #include "apps/options/output_option.h"
+#include "pipit/sweep.h"
 
 namespace pipit::internal::apps {
 
@@ -20,17 +21,21 @@ struct SweepOptions {
   OutputOption output;
   bool resume = false;
 
-  /// What is in the struct are the defaults. `precision`, `seconds`, `svg`: the help of these. `forms`: of --output.
+  /// What is in the struct are the defaults. `precision`, `seconds`, `svg`: the help of these.
   void add_to(CLI::App& command, const std::string& precision, const std::string& seconds,
-              const std::string& svg, const std::vector<OutputForm>& forms);
+              const std::string& svg);
   /// Throws CLI::ValidationError for options that do not go together and files that cannot be written, are named twice,
-  /// or are one of `inputs`; Error where there is no such device.
+  /// or are one of `inputs`.
   void check(std::vector<std::string> inputs) const;
   /// Throws CLI::ValidationError, naming `option`, where one of these precisions is bf16 and the device a GPU.
   void refuse_bf16_on_gpu(const char* option, const std::vector<std::string>& names) const;
-  /// "device", "threads", "machine" (machine_identity()) and "pipit" (the version), for the first line of --results:
-  /// rows of another machine, instruction set or version do not go on.
-  nlohmann::ordered_json machine_json() const;
+
+  std::vector<Precision> all_precisions() const;
+  /// What the library takes. `bar` is made when something is measured; whoever owns it takes it away.
+  tools::SweepRun run(std::optional<Progress>& bar) const;
+  /// Writes the picture and the files of --output, and prints the JSON document or the table.
+  void write(const std::string& json, const std::function<std::string()>& svg_content,
+             const std::function<std::string()>& table) const;
 };
 
 }  // namespace pipit::internal::apps
