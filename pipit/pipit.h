@@ -19,6 +19,7 @@
 #include "pipit/bench.h"
 #include "pipit/calibrate.h"
 #include "pipit/classifier.h"
+#include "pipit/classify.h"
 #include "pipit/compare.h"
 #include "pipit/compiled_model.h"
 #include "pipit/diff.h"

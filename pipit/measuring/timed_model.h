@@ -33,8 +33,8 @@ struct TimedModel {
   double read_ms = 0;                  ///< reading the file
   double ready_ms = 0;                 ///< from opening it until the plan was there
 
-  /// `tuning`: kernel_tuning() of the options, shared by all settings. Of a stream the runner has as many threads as any
-  /// has at most.
+  /// `tuning`: kernel_tuning() of the options, shared by all settings. Of a stream the runner has as many threads as
+  /// any has at most.
   TimedModel(const std::string& model, const tools::TimingOptions& options, const TimedSetting& setting,
              const std::shared_ptr<KernelTuning>& tuning);
   /// Calls options.note with what a user should know.

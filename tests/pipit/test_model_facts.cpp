@@ -1,4 +1,4 @@
-// What models are, through the public headers alone: inspect, verify, the models that have names.
+// What models are and answer, through the public headers alone: inspect, classify, verify, those that have names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pipit/pipit.h>
@@ -19,6 +19,7 @@ using pipit::ArgumentError;
 using pipit::CompiledModel;
 using pipit::Error;
 using pipit::internal::test::Scratch;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -75,6 +76,42 @@ TEST(Models, OfOtherNamesAreNotFetched) {
         tools::fetch({"efficientnet-lite0", "vgg"});
       },
       ThrowsMessage<ArgumentError>(HasSubstr("'vgg' is no model that can be fetched")));
+}
+
+TEST(Classify, NamesImagesAndGoesOnAfterAnError) {
+  Scratch images("classify");
+  images.write("a.bmp", pipit::internal::test::bmp(40, 1));
+  images.write("b.bmp", "no image");
+  images.write("c.bmp", pipit::internal::test::bmp(40, 2));
+  tools::ClassifyOptions how;
+  how.classifier.load.threads = 1;
+  how.top = 3;
+  how.profile_runs = 2;
+  std::vector<std::string> seen;
+  how.image = [&](const tools::ClassifiedImage& image) { seen.push_back(image.path.filename()); };
+  const tools::Classification result = tools::classify(kModel, {images.path()}, how);
+  EXPECT_THAT(seen, ElementsAre("a.bmp", "b.bmp", "c.bmp"));
+  ASSERT_THAT(result.images, SizeIs(3));
+  EXPECT_TRUE(result.failed);
+  EXPECT_THAT(result.images[1].error, HasSubstr("b.bmp"));
+  ASSERT_THAT(result.images[2].top, SizeIs(3));
+  EXPECT_GE(result.images[2].top[0].prediction.probability, result.images[2].top[1].prediction.probability);
+  EXPECT_FALSE(result.images[2].top[0].yes);
+  pipit::Classifier classifier(kModel, how.classifier);
+  EXPECT_EQ(classifier.classify(images / "c.bmp", 1).at(0).label,
+            result.images[2].top[0].prediction.label);
+  EXPECT_TRUE(result.labelled);
+  ASSERT_TRUE(result.profile);
+  EXPECT_EQ(result.profile->runs, 2);
+  EXPECT_EQ(ordered_json::parse(result.json)["images"][2]["top"].size(), 3U);
+
+  how.image = [](const tools::ClassifiedImage&) { throw std::runtime_error("enough"); };
+  EXPECT_THAT([&] { tools::classify(kModel, {images.path()}, how); },
+              ThrowsMessage<std::runtime_error>("enough"));
+  how.top = 0;
+  EXPECT_THROW(tools::classify(kModel, {images.path()}, how), ArgumentError);
+  EXPECT_TRUE(tools::is_for_images(images.path()));
+  EXPECT_FALSE(tools::is_for_images(kModel));
 }
 
 class Verify : public ::testing::Test {
