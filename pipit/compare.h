@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,5 +57,25 @@ struct TimeComparison {
   std::vector<ComparedLayer> layers;  ///< where both sides have some; judged together
   bool too_slow = false;  ///< slower by more than is allowed, or too few times to tell; false without a limit
 };
+
+/// How results are compared.
+struct CompareOptions {
+  std::optional<double> max_slowdown;  ///< the largest one that a whole run may show, in percent
+};
+
+/// What compare() found.
+struct CompareResult {
+  std::vector<TimeComparison> comparisons;  ///< of what both files have, at least one
+  bool too_slow = false;                    ///< one of them is, by CompareOptions::max_slowdown
+  std::vector<std::string> notes;  ///< what a user should know: machines, and what has no counterpart
+  std::string json;                ///< all of it, as `pipit compare --json` writes it (docs/json.md)
+};
+
+/// Compares two files with the JSON of profiles, of benches, or of sweeps, one document after the other, each of a
+/// process of its own; of sweeps also CSV and the rows that they keep. Disturbances of a whole process cannot be seen
+/// inside it, so a verdict takes three processes of each side, run in turns. Throws Error, beginning with the path, for
+/// other files and where nothing is in common; ArgumentError for options that cannot be. May be called from any thread.
+PIPIT_API CompareResult compare(const std::filesystem::path& first, const std::filesystem::path& second,
+                                const CompareOptions& options = {});
 
 }  // namespace pipit::tools

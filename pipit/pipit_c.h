@@ -313,6 +313,10 @@ PIPIT_API char* pipit_inspect_json(const pipit_model* model, pipit_status** stat
 /// in turns with each, or a precision to compare with), fail-above.
 PIPIT_API char* pipit_bench_json(const char* const* models, size_t model_count, const pipit_options* options,
                                  pipit_progress progress, void* user, pipit_status** status);
+/// Compares two files with the JSON of profiles, benches or sweeps, of at least three processes each for a verdict, and
+/// returns the JSON document of `pipit compare --json` (docs/json.md). Options: fail-above.
+PIPIT_API char* pipit_compare_json(const char* first, const char* second, const pipit_options* options,
+                                   pipit_status** status);
 
 /// @}
 

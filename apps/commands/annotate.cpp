@@ -65,7 +65,6 @@ void add_annotate(CLI::App& app, int& exit_code) {
       "Store labels, preprocessing and the kind of scores in a copy of a model, and nothing else");
   options->common.add_output_to(*command);
   options->model.add_to(*command, false);
-  options->model.classifies = true;
   command->get_option("MODEL")->description("An ONNX file")->type_name("FILE");
   options->image.add_to(*command);
   command

@@ -124,7 +124,6 @@ void add_classify(CLI::App& app, int& exit_code) {
   options->common.add_to(*command);
   options->model.add_to(*command, false);
   options->model.add_heads_to(*command);
-  options->model.classifies = true;
   options->image.add_to(*command);
   options->image.add_threshold_to(*command);
   CLI::Option* images =

@@ -143,7 +143,6 @@ void add_diff(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<DiffOptions>();
   CLI::App* command = app.add_subcommand("diff", "Show what INT8 costs each layer, against fp32");
   options->model.add_to(*command, true);
-  options->model.classifies = true;
   options->image.add_preprocessing_to(*command);
   CommonOptions& common = options->common;
   common.add_plan_to(*command);

@@ -178,7 +178,6 @@ void add_evaluate(CLI::App& app, int& exit_code) {
       app.add_subcommand("evaluate", "Measure how often a model is right on a folder of images");
   options->common.add_to(*command);
   options->model.add_to(*command, true);
-  options->model.classifies = true;
   options->image.add_to(*command);
   options->image.add_threshold_to(*command);
   command

@@ -4,7 +4,6 @@
 
 #include "apps/commands/commands.h"
 #include "apps/display/help_text.h"
-#include "apps/display/print_json.h"
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
@@ -68,7 +67,7 @@ int help(const CLI::App& app, const HelpOptions& options) {
   if (options.json) {
     nlohmann::ordered_json json = {{"pipit", version()}, {"command", "help"}};
     json.update(declared_json(command));
-    print_json(json);
+    fmt::print("{}", detail::json_text(json));
     return kExitOk;
   }
   std::vector<std::string> models;

@@ -194,7 +194,6 @@ void add_tune(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "tune", "Find the layers to keep in floating point so that INT8 costs no more accuracy than allowed");
   options->model.add_to(*command, true);
-  options->model.classifies = true;
   options->image.add_to(*command);
   options->image.add_threshold_to(*command);
   CommonOptions& common = options->common;

@@ -13,9 +13,4 @@ std::function<void(const std::string&)> note_printer(bool quiet) {
   return [](const std::string& note) { print_notes({note}); };
 }
 
-Preprocess noted_preprocess(const Model& model, const detail::Preparation& preparation, bool quiet) {
-  if (!quiet) print_notes(detail::notes_on(model, preparation, true, false, {}, 0));
-  return preparation.preprocess;
-}
-
 }  // namespace pipit::internal::apps

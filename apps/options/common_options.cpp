@@ -7,7 +7,6 @@
 #include "apps/options/values.h"
 #include "layers/kernel_names.h"
 #include "layers/registry.h"
-#include "pipit/detail/load.h"
 #include "pipit/detail/option_values.h"
 #include "quant/kept_layers.h"
 
@@ -26,7 +25,7 @@ const std::map<std::string, Precision> kPrecisions(std::begin(kPrecisionNames), 
 
 std::string kernel_problem(const std::string& text) {
   try {
-    kernels_named(kernel_wish(text).name, default_registry());
+    kernels_named(detail::kernel_wish(text).name, default_registry());
     return {};
   } catch (const Error& e) {
     return e.what();
@@ -163,7 +162,7 @@ void CommonOptions::add_kernels_to(CLI::App& command) {
           "--kernel",
           [this](const std::vector<std::string>& wishes) {
             for (const std::string& text : wishes) {
-              KernelWish wish = kernel_wish(text);
+              detail::KernelWish wish = detail::kernel_wish(text);
               (wish.exclude ? exclude_kernels : prefer_kernels).push_back(std::move(wish.name));
             }
           },
@@ -204,12 +203,6 @@ void CommonOptions::check_precision() const {
                                                                precision_name(precision)));
 }
 
-std::vector<QuantizationPlan::Kept> CommonOptions::kept() const {
-  std::vector<QuantizationPlan::Kept> all;
-  for (const std::string& text : keep) all.push_back(parse_keep(text));
-  return all;
-}
-
 LoadOptions CommonOptions::load_options() const {
   LoadOptions load;
   load.device = device;
@@ -225,31 +218,6 @@ LoadOptions CommonOptions::load_options() const {
   load.allow_fallback = allow_fallback;
   load.micro_batch = micro_batch;
   return load;
-}
-
-CompileOptions CommonOptions::compile_options() const {
-  LoadOptions load = load_options();
-  load.plan.clear();
-  CompileOptions options = detail::compile_options(load);
-  options.tuning = tuning.tuning();
-  return options;
-}
-
-Runner CommonOptions::make_runner(std::string model, Graph graph) const {
-  naming(model, [&] { check_unquantized(graph, precision); });
-  check_precision();
-  need_plan();
-  const RunnerOptions how{load_options(), tuning.tuning(), preprocess, byte_images};
-  Runner runner(std::move(model), std::move(graph), how);
-  if (!quiet) print_notes(runner.notes);
-  return runner;
-}
-
-std::vector<std::string> CommonOptions::compare_preprocess(const QuantizationPlan& scales,
-                                                           const Preprocess& images) const {
-  std::vector<std::string> differences = detail::differences_from(scales, images);
-  if (!differences.empty() && !quiet) print_error("note: " + detail::differences_note(plan, differences));
-  return differences;
 }
 
 }  // namespace pipit::internal::apps

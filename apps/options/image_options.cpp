@@ -4,8 +4,8 @@
 #include "apps/options/list_option.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
+#include "models/image/preprocess.h"
 #include "models/score_kind.h"
-#include "pipit/detail/load.h"
 
 namespace pipit::internal::apps {
 
@@ -89,24 +89,8 @@ PreprocessOptions ImageOptions::preprocess_options() const {
   return options;
 }
 
-Preparation ImageOptions::resolve(const Model& model) const {
-  return detail::prepare_for(model, preprocess_options());
-}
-
-Preparation ImageOptions::resolve(const Model& model, const std::vector<std::filesystem::path>& files) const {
-  return detail::prepare_files(model, preprocess_options(), files);
-}
-
 std::optional<ScoreKind> ImageOptions::score_kind() const {
   return scores.empty() ? std::nullopt : find_score_kind(scores);
-}
-
-ClassOutput ImageOptions::resolve_output(const Graph& graph, const Model& model) const {
-  return detail::class_output(graph, model, score_kind(), threshold);
-}
-
-Labels ImageOptions::resolve_labels(const Model& model, const ClassOutput& output) const {
-  return detail::labels_for(model, labels, output);
 }
 
 }  // namespace pipit::internal::apps

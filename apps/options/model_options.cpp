@@ -1,10 +1,14 @@
 // How a model is loaded: MODEL, --batch, --dim, --shape, --value.
 #include "apps/options/options.h"
-#include "pipit/detail/load.h"
 #include "pipit/detail/option_values.h"
 #include "pipit/fetch.h"
 
 namespace pipit::internal::apps {
+
+using detail::extent_of;
+using detail::named_value;
+using detail::numbers_of;
+using detail::shape_of;
 
 std::string model_help() {
   return "An ONNX file, or the name of a model (pipit models describes them): " + tools::named_model_list();
@@ -80,12 +84,6 @@ void ModelOptions::add_to(LoadOptions& options) const {
     options.arrays.insert_or_assign(name, std::string(file));
   }
   options.output = output;
-}
-
-Model ModelOptions::load() const {
-  LoadOptions options;
-  add_to(options);
-  return detail::read_model(model, options, {.run_batch = {}, .classifies = classifies});
 }
 
 }  // namespace pipit::internal::apps

@@ -10,16 +10,9 @@
 
 #include "apps/display/notes.h"
 #include "apps/options/tuning_options.h"
-#include "compile/compile.h"
-#include "models/classification.h"
-#include "models/image/preprocess.h"
-#include "models/model.h"
 #include "pipit/classifier.h"
-#include "pipit/measuring/runner.h"
 
 namespace pipit::internal::apps {
-
-using namespace detail;
 
 /// --json and --quiet, which every command has.
 void add_output_flags(CLI::App& command, bool& json, bool& quiet);
@@ -44,11 +37,6 @@ struct CommonOptions {
   bool allow_fallback = false;
   TuningOptions tuning;
   std::optional<std::int64_t> micro_batch;  ///< PlanOptions::micro_batch
-  /// Not on the command line: of the run's images, to compare with the plan's.
-  std::optional<Preprocess> preprocess;
-  /// Not on the command line: the model gets its images as bytes and prepares them so itself
-  /// (models/image/byte_image.h).
-  std::optional<Preprocess> byte_images;
 
   /// All of them.
   void add_to(CLI::App& command);
@@ -69,17 +57,8 @@ struct CommonOptions {
   void check_precision() const;
   /// Throws CLI::ValidationError where --precision int8 lacks --plan, which models do that are not quantized already.
   void need_plan() const;
-  /// --keep, parsed.
-  std::vector<QuantizationPlan::Kept> kept() const;
   /// How a model is compiled; ModelOptions says how it is read.
   LoadOptions load_options() const;
-  /// How the model is compiled, but for the scales of --plan.
-  CompileOptions compile_options() const;
-  /// How `images` prepares images differently from those that `scales`, read from --plan, was calibrated
-  /// on. Unless `quiet`, a note on stderr says it: ranges may not fit, but that is for the user to judge.
-  std::vector<std::string> compare_preprocess(const QuantizationPlan& scales, const Preprocess& images) const;
-  /// A model ready to run, with its notes on stderr unless `quiet`; `graph` is consumed. check_precision() first.
-  Runner make_runner(std::string model, Graph graph) const;
 };
 
 /// The choices of --precision.
@@ -99,8 +78,6 @@ struct ModelOptions {
   std::vector<std::string> values;    ///< NAME=NUMBER or NAME=a,b,c for inputs that are no data
   std::vector<std::string> arrays;    ///< NAME=FILE.npy, likewise; of commands with add_heads_to()
   std::string output;                 ///< the one to keep; empty: all
-  /// The output that is_class_output() comes first where it is the only one, as image commands want it.
-  bool classifies = false;
 
   void add_to(CLI::App& command, bool with_batch);
   /// --input NAME=FILE.npy, and --output NAME.
@@ -110,8 +87,6 @@ struct ModelOptions {
                           std::vector<std::string>& values);
   /// What these options say of how the model is loaded. Throws CLI::ValidationError for what they cannot mean.
   void add_to(LoadOptions& options) const;
-  /// detail::read_model() with them.
-  Model load() const;
 };
 
 /// --strict, of commands that exclude images which cannot be used.
@@ -137,18 +112,10 @@ struct ImageOptions {
   void add_preprocessing_to(CLI::App& command);
   /// Throws CLI::ValidationError for --mean or --std of other than three numbers.
   PreprocessOptions preprocess_options() const;
-  /// detail::prepare_for() with them.
-  Preparation resolve(const Model& model) const;
-  /// The same for these files. Of arrays nothing is prepared: throws CLI::ValidationError for an option about pixels.
-  Preparation resolve(const Model& model, const std::vector<std::filesystem::path>& files) const;
   /// --scores.
   std::optional<ScoreKind> score_kind() const;
   /// Whether an option about preprocessing was given.
   bool has_preprocessing() const;
-  /// The output of `graph`, which is the model's or was made of it, with --scores and --threshold.
-  ClassOutput resolve_output(const Graph& graph, const Model& model) const;
-  /// detail::labels_for() with --labels.
-  Labels resolve_labels(const Model& model, const ClassOutput& output) const;
 };
 
 }  // namespace pipit::internal::apps

@@ -4,8 +4,6 @@
 
 #include <filesystem>
 
-#include "pipit/detail/load.h"
-
 namespace pipit::internal::apps {
 
 void TuningOptions::add_to(CLI::App& command) {
@@ -32,11 +30,6 @@ void TuningOptions::add_to(CLI::App& command) {
 void TuningOptions::add_to(LoadOptions& options) const {
   options.tuning = measured_ ? Tuning::all : Tuning::by_order;
   options.tuning_cache = file_;
-}
-
-std::shared_ptr<KernelTuning> TuningOptions::tuning() const {
-  if (!*shared_) *shared_ = detail::kernel_tuning(measured_ ? Tuning::all : Tuning::by_order, file_);
-  return *shared_;
 }
 
 }  // namespace pipit::internal::apps

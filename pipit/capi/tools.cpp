@@ -1,5 +1,6 @@
 // Calibrating, quantizing, and what a model is and how long it takes as JSON.
 #include "pipit/capi/handles.h"
+#include "pipit/compare.h"
 #include "pipit/inspect.h"
 
 using namespace pipit;
@@ -99,5 +100,14 @@ char* pipit_bench_json(const char* const* models, size_t model_count, const pipi
         progress(user, rows, total);
       };
     return new_string(tools::bench(names, how).json);
+  });
+}
+
+char* pipit_compare_json(const char* first, const char* second, const pipit_options* options,
+                         pipit_status** status) {
+  return made(status, [&] {
+    need(first, "first");
+    need(second, "second");
+    return new_string(tools::compare(first, second, {given(options).bench.max_slowdown}).json);
   });
 }

@@ -203,6 +203,9 @@ static void test_nothing(void) {
   REFUSED(PIPIT_INVALID_ARGUMENT, "output is NULL");
   CHECK(pipit_profile_json(NULL, NULL, 0, NULL, &status) == NULL);
   CHECK(pipit_bench_json(NULL, 1, NULL, NULL, NULL, &status) == NULL);
+  CHECK(pipit_compare_json("a", NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "second is NULL");
+  CHECK(pipit_compare_json(".", ".", NULL, &status) == NULL && pipit_status_code(status) == PIPIT_ERROR);
   CHECK(pipit_inspect_json(NULL, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "model is NULL");
 }

@@ -1,4 +1,4 @@
-// Times of models through the public headers alone: bench, profiles in several settings, reports of them, ceilings.
+// Times of models through the public headers alone: bench, compare, profiles in several settings, reports, ceilings.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pipit/pipit.h>
@@ -254,6 +254,41 @@ TEST(Profile, OfACompiledModelHasTheSameKeys) {
   for (const auto& [key, value] : own.items()) keys.push_back(key);
   for (const auto& [key, value] : command.items()) expected.push_back(key);
   EXPECT_EQ(keys, expected);
+}
+
+TEST(Compare, TellsProcessesApart) {
+  Scratch files("compare");
+  const auto write = [&](const std::string& name, int processes, double ms) {
+    std::string text;
+    for (int p = 0; p < processes; ++p) {
+      const ordered_json row = {{"model", "net"}, {"device", "cpu"}, {"precision", "fp32"},
+                                {"batch", 1},     {"threads", 2},    {"samples_ms", {ms, ms + 0.01 * p, ms}}};
+      const ordered_json document = {
+          {"command", "bench"}, {"schema", 1}, {"machine", "here"}, {"results", {row}}};
+      text += document.dump() + "\n";
+    }
+    return files.write(name, text);
+  };
+  const std::filesystem::path first = write("first.json", 4, 1), second = write("second.json", 4, 2);
+  tools::CompareOptions how;
+  how.max_slowdown = 50;
+  const tools::CompareResult slower = tools::compare(first, second, how);
+  ASSERT_THAT(slower.comparisons, SizeIs(1));
+  EXPECT_EQ(slower.comparisons[0].ratio.change, tools::TimeChange::slower);
+  EXPECT_NEAR(slower.comparisons[0].ratio.ratio, 2, 0.1);
+  EXPECT_EQ(slower.comparisons[0].ratio.repeats_are, "processes");
+  EXPECT_TRUE(slower.too_slow);
+  EXPECT_EQ(ordered_json::parse(slower.json)["failed"], true);
+  EXPECT_THAT(tools::report(slower.json, tools::ReportForm::csv), HasSubstr("run,,,1.0"));
+  EXPECT_FALSE(tools::compare(second, first, how).too_slow);
+
+  const tools::CompareResult few = tools::compare(first, write("few.json", 2, 1));
+  EXPECT_EQ(few.comparisons[0].ratio.change, tools::TimeChange::unknown);
+  EXPECT_THAT(few.notes, ElementsAre(HasSubstr("With 3 there is a verdict")));
+  EXPECT_THAT([&] { tools::compare(first, files / "none.json"); },
+              ThrowsMessage<Error>(HasSubstr("none.json")));
+  how.max_slowdown = -1;
+  EXPECT_THROW(tools::compare(first, second, how), ArgumentError);
 }
 
 TEST(Report, RefusesWhatIsNoResult) {

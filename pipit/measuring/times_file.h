@@ -6,12 +6,12 @@
 
 #include "pipit/measuring/comparison.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 /// What the file holds: a JSON document of `pipit profile` or `pipit bench`, or several one after the other, each of a
 /// process of its own. Rows of several that are of one model, device, precision, batch and number of threads are one
 /// result; rows with an error are left out. Throws Error, beginning with the path, for what is not there, other
 /// documents, other versions of the schema, and values that are no times.
-std::vector<detail::TimedRuns> read_times(const std::string& path);
+std::vector<TimedRuns> read_times(const std::string& path);
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

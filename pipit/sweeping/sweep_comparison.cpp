@@ -1,4 +1,4 @@
-#include "apps/measuring/sweep_comparison.h"
+#include "pipit/sweeping/sweep_comparison.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +8,7 @@
 #include "engine/base/statistics.h"
 #include "pipit/measuring/comparison.h"
 
-namespace pipit::internal::apps {
-
-using namespace detail;
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -79,8 +77,7 @@ tools::TimeComparison compare_sweeps(const SweptRows& first, const SweptRows& se
     of_second.push_back(b);
   }
   const std::vector<TimeRatio> ratios = compare_together(timed);
-  for (std::size_t i = 0; i < ratios.size(); ++i)
-    comparison.layers[i].ratio = detail::compared_times(ratios[i]);
+  for (std::size_t i = 0; i < ratios.size(); ++i) comparison.layers[i].ratio = compared_times(ratios[i]);
   const TimedProcesses first_means = means_of(of_first, fewest_processes(of_first));
   const TimedProcesses second_means = means_of(of_second, fewest_processes(of_second));
   comparison.first = first.text();
@@ -88,9 +85,9 @@ tools::TimeComparison compare_sweeps(const SweptRows& first, const SweptRows& se
   comparison.what = "geometric mean";
   comparison.first_ms = typical_ms(first_means);
   comparison.second_ms = typical_ms(second_means);
-  comparison.ratio = detail::compared_times(compare_times(first_means, second_means));
+  comparison.ratio = compared_times(compare_times(first_means, second_means));
   comparison.layers.insert(comparison.layers.end(), alone.begin(), alone.end());
   return comparison;
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

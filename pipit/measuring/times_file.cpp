@@ -1,4 +1,4 @@
-#include "apps/measuring/times_file.h"
+#include "pipit/measuring/times_file.h"
 
 #include <algorithm>
 
@@ -8,9 +8,7 @@
 #include "pipit/measuring/json_documents.h"
 #include "pipit/measuring/timing.h"
 
-namespace pipit::internal::apps {
-
-using namespace detail;
+namespace pipit::internal::detail {
 
 namespace {
 
@@ -81,8 +79,8 @@ void add_document(std::vector<TimedRuns>& all, const JsonDocument& json) {
   const std::string command = text_of(json, "command");
   if (command != "profile" && command != "bench")
     fail("it is of pipit {}; expected the JSON of profile or bench", command);
-  if (count_of(json, "schema") != detail::kTimesSchema)
-    fail("its schema is {}; this version of pipit reads {}", shown(json["schema"]), detail::kTimesSchema);
+  if (count_of(json, "schema") != kTimesSchema)
+    fail("its schema is {}; this version of pipit reads {}", shown(json["schema"]), kTimesSchema);
   std::vector<TimedRuns> of_document;
   const auto add = [&](const JsonDocument& row) {
     if (row.is_object() && row.contains("error")) return;
@@ -119,4 +117,4 @@ std::vector<TimedRuns> read_times(const std::string& path) {
   return all;
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail

@@ -1,6 +1,6 @@
-#include "apps/display/shell_word.h"
+#include "pipit/measuring/shell_word.h"
 
-namespace pipit::internal::apps {
+namespace pipit::internal::detail {
 
 std::string shell_word(std::string_view word) {
   constexpr std::string_view kPlain =
@@ -11,4 +11,4 @@ std::string shell_word(std::string_view word) {
   return quoted + "'";
 }
 
-}  // namespace pipit::internal::apps
+}  // namespace pipit::internal::detail
