@@ -98,8 +98,7 @@ TEST(Classify, NamesImagesAndGoesOnAfterAnError) {
   EXPECT_GE(result.images[2].top[0].prediction.probability, result.images[2].top[1].prediction.probability);
   EXPECT_FALSE(result.images[2].top[0].yes);
   pipit::Classifier classifier(kModel, how.classifier);
-  EXPECT_EQ(classifier.classify(images / "c.bmp", 1).at(0).label,
-            result.images[2].top[0].prediction.label);
+  EXPECT_EQ(classifier.classify(images / "c.bmp", 1).at(0).label, result.images[2].top[0].prediction.label);
   EXPECT_TRUE(result.labelled);
   ASSERT_TRUE(result.profile);
   EXPECT_EQ(result.profile->runs, 2);
