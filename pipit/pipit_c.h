@@ -301,6 +301,15 @@ PIPIT_API pipit_code pipit_quantize(const char* model, const char* plan, const c
 /// classifiers, truth, limit, strict, against, max-drop.
 PIPIT_API char* pipit_evaluate_json(const char* model, const char* folder, const pipit_options* options,
                                     pipit_progress progress, void* user, pipit_status** status);
+/// Removes groups of weights of a model, fits the others and writes the result to `output` as ONNX, in full or not at
+/// all; returns the JSON document of `pipit prune --json` (docs/json.md), which has a "problem" where nothing was
+/// written. `images` are as the folder of pipit_evaluate_json(). `progress` may be NULL; it is called with what is done
+/// of the stage that goes on. Options: those of models and of classifiers, one of keep-ratio, target-speedup and
+/// max-drop, global, search-seconds, judge-by, mode, no-refit, check, calibrate-limit, limit, strict; precision is fp32
+/// or int8.
+PIPIT_API char* pipit_prune_json(const char* model, const char* images, const char* output,
+                                 const pipit_options* options, pipit_progress progress, void* user,
+                                 pipit_status** status);
 /// Times every layer on `inputs` (NULL: made-up numbers, always the same) and returns the JSON document of
 /// `pipit profile --json` (docs/json.md). Options: runs, warmup, floor.
 PIPIT_API char* pipit_profile_json(const pipit_model* model, const pipit_tensor* inputs, size_t input_count,

@@ -16,6 +16,7 @@
 #include "pipit/evaluate.h"
 #include "pipit/pipit_c.h"
 #include "pipit/profile.h"
+#include "pipit/prune.h"
 #include "pipit/quantize.h"
 
 struct pipit_status {
@@ -35,6 +36,7 @@ struct pipit_options {
   pipit::tools::ProfileOptions profile;
   pipit::tools::BenchOptions bench;        // likewise
   pipit::tools::EvaluateOptions evaluate;  // likewise
+  pipit::tools::PruneOptions prune;        // likewise
 };
 
 struct pipit_model {

@@ -232,13 +232,25 @@ void set_against(pipit_options& o, const std::string& v) {
 void set_max_drop(pipit_options& o, const std::string& v) {
   const std::optional<double> value = parsed<double>(v);
   if (!value || !(*value >= 0)) throw Refused{"a number of 0 or more, points"};
-  o.evaluate.max_drop = *value;
+  o.evaluate.max_drop = o.prune.goal.max_drop = *value;
 }
 
 double nonnegative(const std::string& v) {
   const std::optional<double> value = parsed<double>(v);
   if (!value || !(*value >= 0)) throw Refused{"a number of 0 or more"};
   return *value;
+}
+
+void set_mode(pipit_options& o, const std::string& v) {
+  using enum tools::PruneMode;
+  const Words<tools::PruneMode> words = {
+      {"auto", automatic}, {"k", rows}, {"channel", channels}, {"block", blocks}, {"input", inputs}};
+  o.prune.mode = one_of(words, v);
+}
+
+void set_judge_by(pipit_options& o, const std::string& v) {
+  const Words<tools::JudgeBy> words = {{"labels", tools::JudgeBy::labels}, {"model", tools::JudgeBy::model}};
+  o.prune.goal.judge_by = one_of(words, v);
 }
 
 using O = pipit_options;
@@ -283,13 +295,25 @@ const Option kOptions[] = {
      [](O& o, const V& v) { o.calibrate.per_channel_weights = !flag(v); }},
     {"equalize", "true|false", [](O& o, const V& v) { o.calibrate.equalize = flag(v); }},
     {"bias-correction", "true|false", [](O& o, const V& v) { o.calibrate.bias_correction = flag(v); }},
-    {"strict", "true|false", [](O& o, const V& v) { o.calibrate.strict = o.evaluate.strict = flag(v); }},
+    {"strict", "true|false",
+     [](O& o, const V& v) { o.calibrate.strict = o.evaluate.strict = o.prune.strict = flag(v); }},
     {"skip", "N", [](O& o, const V& v) { o.calibrate.skip = integer(v, 0, kMaxImages); }},
     {"limit", "N",
-     [](O& o, const V& v) { o.calibrate.limit = o.evaluate.limit = integer(v, 0, kMaxImages); }},
+     [](O& o, const V& v) {
+       o.calibrate.limit = o.evaluate.limit = o.prune.limit = integer(v, 0, kMaxImages);
+     }},
     {"truth", "FILE", [](O& o, const V& v) { o.evaluate.truth = v; }},
     {"against", "fp32|fp16|bf16|MODEL", set_against},
     {"max-drop", "N", set_max_drop},
+    {"keep-ratio", "N", [](O& o, const V& v) { o.prune.goal.keep = nonnegative(v); }},
+    {"global", "true|false", [](O& o, const V& v) { o.prune.goal.global = flag(v); }},
+    {"target-speedup", "N", [](O& o, const V& v) { o.prune.goal.speedup = nonnegative(v); }},
+    {"search-seconds", "N", [](O& o, const V& v) { o.prune.goal.seconds = nonnegative(v); }},
+    {"judge-by", "labels|model", set_judge_by},
+    {"mode", "auto|k|channel|block|input", set_mode},
+    {"no-refit", "true|false", [](O& o, const V& v) { o.prune.refit = !flag(v); }},
+    {"check", "IMAGES", [](O& o, const V& v) { o.prune.check = v; }},
+    {"calibrate-limit", "N", [](O& o, const V& v) { o.prune.calibrate_limit = integer(v, 0, kMaxImages); }},
     {"activations", "u8|s8",
      [](O& o, const V& v) {
        o.signed_activations = one_of(Words<bool>{{"u8", false}, {"s8", true}}, v);

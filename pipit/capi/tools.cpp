@@ -1,4 +1,4 @@
-// Calibrating, quantizing, and what a model is and how long it takes as JSON.
+// Calibrating, quantizing, pruning, and what a model is and how long it takes as JSON.
 #include "pipit/capi/handles.h"
 #include "pipit/compare.h"
 #include "pipit/inspect.h"
@@ -109,5 +109,23 @@ char* pipit_compare_json(const char* first, const char* second, const pipit_opti
     need(first, "first");
     need(second, "second");
     return new_string(tools::compare(first, second, {given(options).bench.max_slowdown}).json);
+  });
+}
+
+char* pipit_prune_json(const char* model, const char* images, const char* output,
+                       const pipit_options* options, pipit_progress progress, void* user,
+                       pipit_status** status) {
+  return made(status, [&] {
+    need(model, "model");
+    need(images, "images");
+    need(output, "output");
+    const pipit_options& all = given(options);
+    tools::PruneOptions how = all.prune;
+    how.classifier = {all.load, all.preprocess, all.labels, all.scores, all.threshold};
+    if (progress != nullptr)
+      how.progress.update = [&](const std::string&, std::int64_t part, std::int64_t total) {
+        if (progress(user, part, total) != 0) throw Cancelled();
+      };
+    return new_string(tools::prune(model, images, output, how).json);
   });
 }

@@ -206,6 +206,8 @@ static void test_nothing(void) {
   CHECK(pipit_compare_json("a", NULL, NULL, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "second is NULL");
   CHECK(pipit_compare_json(".", ".", NULL, &status) == NULL && pipit_status_code(status) == PIPIT_ERROR);
+  CHECK(pipit_prune_json(kModel, "photos", NULL, NULL, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "output is NULL");
   CHECK(pipit_inspect_json(NULL, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "model is NULL");
 }
@@ -592,10 +594,29 @@ static void test_evaluation(const char* folder) {
   pipit_options_free(options);
 }
 
+static void test_pruning(const char* folder, const char* pruned) {
+  int64_t last = -1;
+  char* json;
+  pipit_options* options = pipit_options_new(&status);
+  CHECK(pipit_prune_json(kModel, folder, pruned, options, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "one of a share");
+  CHECK(pipit_options_set(options, "mode", "rows", &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_options_set(options, "judge-by", "model", &status) == PIPIT_OK);
+  CHECK(pipit_options_set(options, "no-refit", "true", &status) == PIPIT_OK);
+  CHECK(pipit_options_set(options, "keep-ratio", "0.5", &status) == PIPIT_OK);
+  json = pipit_prune_json(kModel, folder, pruned, options, count_images, &last, &status);
+  CHECK(json != NULL && last > 0 && strstr(json, "\"command\": \"prune\"") != NULL &&
+        strstr(json, "\"refit\": false") != NULL);
+  pipit_string_free(json);
+  CHECK(pipit_prune_json(kModel, "nowhere", pruned, options, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_ERROR, "nowhere");
+  pipit_options_free(options);
+}
+
 int main(int argc, char** argv) {
   unsigned char bmp[54 + kValues];
   const size_t size = make_bmp(bmp, 1);
-  char *image, *plan, *quantized, *labelled, *other;
+  char *image, *plan, *quantized, *labelled, *other, *pruned;
   if (argc != 2) {
     fprintf(stderr, "usage: test_c_api SCRATCH_FOLDER\n");
     return 2;
@@ -603,6 +624,7 @@ int main(int argc, char** argv) {
   image = in_folder(argv[1], "c_api.bmp");
   plan = in_folder(argv[1], "c_api.json");
   quantized = in_folder(argv[1], "c_api.onnx");
+  pruned = in_folder(argv[1], "c_api_pruned.onnx");
   labelled = in_folder(argv[1], "labelled/3_a.bmp");
   other = in_folder(argv[1], "labelled/5_b.bmp");
   write_file(image, bmp, size);
@@ -618,10 +640,12 @@ int main(int argc, char** argv) {
   test_classifier(image, bmp, size);
   test_tools(image, plan, quantized);
   test_evaluation(labelled);
+  test_pruning(labelled, pruned);
   pipit_status_free(status);
   free(image);
   free(plan);
   free(quantized);
+  free(pruned);
   free(labelled);
   free(other);
   printf("C API: all as documented\n");
