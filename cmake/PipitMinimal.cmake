@@ -29,7 +29,7 @@ set(PIPIT_CUDA OFF)
 target_compile_definitions(pipit_flags INTERFACE PIPIT_MINIMAL)
 # No tables to unwind from any instruction: exceptions need those of calls only.
 target_compile_options(pipit_flags INTERFACE -fno-asynchronous-unwind-tables)
-# The kernels of the other instruction sets. layers/cpu/minimal_isa.cpp defines what refers to them.
+# The kernels of the other instruction sets. layers/cpu/quantized/minimal_isa.cpp defines what refers to them.
 set(pipit_minimal_excluded "_(avx512[a-z0-9]*|amx|amx_bf16)\\.cpp$|_baseline\\.cpp$")
 if(pipit_minimal_isa STREQUAL avx2)
   target_compile_options(pipit_flags INTERFACE -mavx2 -mfma -mf16c)

@@ -1,5 +1,5 @@
-// A minimal build (cmake/PipitMinimal.cmake) has the kernels of one instruction set. What chooses between them refers to
-// all of them, so here are empty ones for the others; isa_available() says no to these.
+// A minimal build (cmake/PipitMinimal.cmake) has the kernels of one instruction set. What chooses between them refers
+// to all of them, so here are empty ones for the others; isa_available() says no to these.
 #if defined(PIPIT_MINIMAL)
 
 #include "layers/cpu/linear/gemm_isa.h"
