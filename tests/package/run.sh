@@ -17,15 +17,15 @@ for file in man/man1/pipit.1 man/man1/pipit-sweep-conv.1 bash-completion/complet
   [ -s "$prefix/share/$file" ] || { echo "$file is not installed"; exit 1; }
 done
 
-# The README's example is three blocks, the only ones in these languages, taken as they stand.
+# The README's program and the command that compiles it, and the first project of docs/c-api.md, taken as they stand.
 app=$scratch/app
 mkdir -p "$app"
-block() { awk -v fence="\`\`\`$1" '$0 == fence { inside = 1; next } /^```/ { inside = 0 } inside' "$here/../../README.md"; }
-block cmake >"$app/CMakeLists.txt"
-block cpp >"$app/label.cpp"
-block sh >"$app/build.sh"
+block() { awk -v fence="\`\`\`$1" '$0 == fence { inside = 1; next } inside && /^```/ { exit } inside' "$here/../../$2"; }
+block cmake docs/c-api.md >"$app/CMakeLists.txt"
+block cpp README.md >"$app/label.cpp"
+sed -n 's/^Compile it with `\([^`]*\)`.*/\1/p' "$here/../../README.md" >"$app/build.sh"
 for file in CMakeLists.txt label.cpp build.sh; do
-  [ -s "$app/$file" ] || { echo "the README has no block for $file"; exit 1; }
+  [ -s "$app/$file" ] || { echo "the documents have no $file"; exit 1; }
 done
 
 # A black image of 32 x 32 pixels; what the command says of it is what the program has to say.
