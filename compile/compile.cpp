@@ -32,17 +32,11 @@ void check_options(const CompileOptions& options) {
   const bool gpu = options.planning.device == DeviceKind::cuda;
   if (!options.gpus.empty() && !gpu) fail("GPUs are given, but the device is the CPU");
   const bool on_gpus =
-      precision == Precision::fp32 || precision == Precision::fp16 || precision == Precision::int8;
+      precision == Precision::fp32 || stores_16_bits(precision) || precision == Precision::int8;
   if (gpu && !on_gpus)
-    fail_unsupported("precision {} runs on the CPU only; use device cpu, or fp32, fp16 or int8 on a GPU",
-                     precision_name(precision));
-  std::vector<QuantizationPlan::Kept> kept = options.keep;
-  if (options.scales) kept.insert(kept.end(), options.scales->keep.begin(), options.scales->keep.end());
-  const auto in_bf16 = std::ranges::find(kept, "bf16", &QuantizationPlan::Kept::precision);
-  if (gpu && in_bf16 != kept.end())
     fail_unsupported(
-        "layer '{}' is kept in bf16, which runs on the CPU only; use device cpu, or keep it in fp16 or fp32",
-        in_bf16->node);
+        "precision {} runs on the CPU only; use device cpu, or fp32, fp16, bf16 or int8 on a GPU",
+        precision_name(precision));
 }
 
 // quantize_graph() with the options' plan. Names of nodes that are kept are added to the target's.

@@ -14,8 +14,8 @@ class MixedModel {
  public:
   /// `fused`: without layouts (fuse() of layers/passes/passes.h), not equalized. `options`: how everything is
   /// compiled; the precision and scales are set here. `kept_as`: what the layers stay in that are chosen here: fp32,
-  /// fp16, which the CPU computes in fp32, or bf16, which a GPU does not have. Throws Error when the plan does not fit
-  /// the graph, or leaves nothing that could compute in INT8.
+  /// fp16, which the CPU computes in fp32, or bf16. Throws Error when the plan does not fit the graph, or leaves
+  /// nothing that could compute in INT8.
   MixedModel(Graph fused, QuantizationPlan plan, CompileOptions options, Precision kept_as = Precision::fp32);
 
   /// The layers with weights that compute in INT8 as the plan says, in the order of the graph.
@@ -35,7 +35,7 @@ class MixedModel {
   /// With this one layer in INT8 and all others in floating point, in fp32 where they are otherwise kept in bf16.
   /// Layers without weights follow as far as they read nothing else.
   std::shared_ptr<const ExecutionPlan> alone_in_int8(const std::string& layer) const;
-  /// Throughout, whatever layers are kept in. CPU only.
+  /// Throughout, whatever layers are kept in.
   std::shared_ptr<const ExecutionPlan> in_bf16() const;
   /// With nothing in INT8, the other end of what in_int8() mixes: in_fp32() where floating_point_is_fp32().
   std::shared_ptr<const ExecutionPlan> in_floating_point() const;

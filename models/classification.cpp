@@ -154,7 +154,7 @@ std::vector<ScoredClass> top_classes(const ClassOutput& output, std::span<const 
   if (const std::string problem = scores_problem(output, scores); !problem.empty()) {
     const bool overflow = problem.starts_with("NaN") && precision == Precision::fp16;
     fail("{}: the output of {} for this image has {}{}", image, model, problem,
-         overflow ? "; values beyond 65504 overflow in fp16: try precision fp32" : "");
+         overflow ? "; values beyond 65504 overflow in fp16: try precision bf16 or fp32" : "");
   }
   std::vector<double> all = probabilities(output.kind, scores);
   for (double& p : all) p = std::clamp(p, 0.0, 1.0);

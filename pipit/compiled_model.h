@@ -61,8 +61,8 @@ struct LoadOptions {
   Precision precision = Precision::fp32;
   /// For Precision::int8, which needs it: the file that `pipit calibrate` or tools::calibrate() wrote for this model.
   std::filesystem::path plan;
-  /// For Precision::int8: "NAME=fp32", "NAME=fp16" or (CPU only) "NAME=bf16" for a layer that stays in floating point
-  /// besides those that the plan keeps, "NAME=int8" for one that does not; "first" and "last" name the first and last
+  /// For Precision::int8: "NAME=fp32", "NAME=fp16" or "NAME=bf16" for a layer that stays in floating point besides
+  /// those that the plan keeps, "NAME=int8" for one that does not; "first" and "last" name the first and last
   /// layer with weights.
   std::vector<std::string> keep;
   /// For Precision::int8_dynamic: a scale for each sample, so that its answer does not depend on the rest of the batch;

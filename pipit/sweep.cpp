@@ -61,8 +61,6 @@ void check(const SweepRun& run, const std::vector<Precision>& precisions) {
     if (precision != fp32 && precision != fp16 && precision != bf16 && precision != int8)
       throw ArgumentError(fmt::format("layers are swept in {}; expected fp32, fp16, bf16 or int8",
                                       precision_name(precision)));
-    if (precision == bf16 && on_gpu(run))
-      throw ArgumentError("bf16 runs on the CPU only; use device cpu, or fp32, fp16 or int8 on a GPU");
   }
   require_device(run.device);
 }
@@ -129,8 +127,6 @@ void check(const ConvSweepOptions& options) {
   for (const std::string& base : options.bases) {
     if (is_peer(base)) {
       if (!on_gpu(options.run)) throw ArgumentError(base + " runs on a GPU; give device cuda with it");
-    } else if (base == "bf16" && on_gpu(options.run)) {
-      throw ArgumentError("bf16 runs on the CPU only; a GPU compares with fp32, fp16 or int8");
     } else if (base != "fp32" && base != "fp16" && base != "bf16" && base != "int8") {
       throw ArgumentError(fmt::format("rows are held against '{}'; expected fp32, fp16, bf16, int8, {} or {}",
                                       base, kCudnnBase, kCudnnBestBase));

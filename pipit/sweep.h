@@ -149,7 +149,7 @@ struct ConvSweepOptions {
   ConvGrid grid;                                       ///< the layers
   std::size_t sample = 0;                              ///< of them this many, drawn at random; 0: all
   unsigned seed = 1;                                   ///< of the sample; a larger sample holds a smaller one
-  std::vector<Precision> precisions{Precision::int8};  ///< of fp32, fp16, on the CPU bf16, int8
+  std::vector<Precision> precisions{Precision::int8};  ///< of fp32, fp16, bf16, int8
   std::vector<std::string> backends{"auto"};           ///< kernels by name; "auto": the fastest of all
   /// What rows are held against: names of precisions, each with the fastest of its kernels; on a GPU also "cudnn" (as
   /// frameworks call it) and "cudnn-best". Empty: fp32, on a GPU fp16.
@@ -234,7 +234,7 @@ struct SparsitySweepOptions {
   /// "NxCxHxW:OxRxS", then ":sSTRIDE", ":pPADDING" and ":dDILATION" as needed: convolutions with random weights, always
   /// the same. Empty: two that are typical of convolutional networks.
   std::vector<std::string> layers;
-  std::vector<Precision> precisions{Precision::fp32};  ///< of fp32, fp16, on the CPU bf16, int8
+  std::vector<Precision> precisions{Precision::fp32};  ///< of fp32, fp16, bf16, int8
   std::vector<SparsityMode> modes{SparsityMode::k,       SparsityMode::k_panel,
                                   SparsityMode::channel, SparsityMode::block,
                                   SparsityMode::input,   SparsityMode::input_panel};  ///< all

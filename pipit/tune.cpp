@@ -64,8 +64,6 @@ void check(const TuneOptions& options) {
   if (keep_as != Precision::fp32 && keep_as != Precision::fp16 && keep_as != Precision::bf16)
     throw ArgumentError(fmt::format("kept layers are to compute in {}; expected fp32, fp16 or bf16",
                                     precision_name(keep_as)));
-  if (keep_as == Precision::bf16 && classifier.load.device == DeviceKind::cuda)
-    throw ArgumentError("bf16 runs on the CPU only; a GPU keeps layers in fp16 or fp32");
   if (options.judge_by == JudgeBy::model && !classifier.labels.empty())
     throw ArgumentError("labels name classes, which do not matter where the model's own answers are right");
 }

@@ -27,7 +27,7 @@ struct TuneOptions {
   /// the measured drop as it is; higher values keep more layers and need many images.
   double confidence = 75;
   JudgeBy judge_by = JudgeBy::labels;  ///< what counts as right
-  /// What kept layers compute in: fp32; fp16, which the CPU computes in fp32; bf16, on the CPU. Unset: bf16 on a CPU
+  /// What kept layers compute in: fp32; fp16, which the CPU computes in fp32; or bf16. Unset: bf16 on a CPU
   /// that multiplies it, fp16 on a GPU, else fp32.
   std::optional<Precision> keep_as;
   std::int64_t limit = 0;              ///< images to use, spread evenly; 0: all

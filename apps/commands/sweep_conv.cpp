@@ -35,7 +35,6 @@ void print_seconds(const tools::ConvSweepSeconds& s) {
 
 int sweep_conv(const SweepConvOptions& options) {
   const SweepOptions& shared = options.shared;
-  shared.refuse_bf16_on_gpu("--base", options.how.bases);
   shared.check({});
   for (const std::string& base : options.how.bases) {
     if (shared.common.device != DeviceKind::cuda && base.starts_with("cudnn"))

@@ -160,8 +160,6 @@ int tune(const TuneOptions& options) {
   const CommonOptions& common = options.common;
   if (options.max_drop < 0) throw CLI::RequiredError("--max-drop");
   if (options.output.empty()) throw CLI::RequiredError("--output");
-  if (common.device == DeviceKind::cuda && options.keep_as == "bf16")
-    throw CLI::ValidationError("--keep-as", "bf16 runs on the CPU only; a GPU keeps layers in fp16 or fp32");
   if (options.judge_by == "model" && !options.image.labels.empty())
     throw CLI::ValidationError("--labels", "names classes, which --judge-by model does not ask for");
   const std::vector<std::string> inputs = {options.model.model, options.images, options.image.labels,
@@ -236,8 +234,8 @@ void add_tune(CLI::App& app, int& exit_code) {
       command->add_option(
           "--keep-as", options->keep_as,
           "The precision of kept layers in the plan. fp16 is for a GPU, where it runs on tensor cores, which "
-          "fp32 does not; the CPU computes it in fp32. bf16 is for CPUs with AMX or AVX512-BF16; a GPU "
-          "refuses a plan with it. Both cost hardly any accuracy, although it may be too much for a "
+          "fp32 does not; the CPU computes it in fp32. bf16 is for CPUs with AMX or AVX512-BF16, and as fast "
+          "as fp16 on a GPU. Both cost hardly any accuracy, although it may be too much for a "
           "--max-drop of 0 [with --device cuda fp16; on a CPU that multiplies bfloat16 bf16; else fp32]"),
       {"fp32", "fp16", "bf16"});
   command

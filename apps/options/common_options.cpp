@@ -79,12 +79,11 @@ void add_byte_images_to(CLI::App& command, bool& byte_images) {
 void CommonOptions::add_to(CLI::App& command) {
   add_shared_to(command);
   add_threads_to(command);
-  add_precision_to(
-      command, precision_names(),
-      "Arithmetic of the kernels; bf16 is fast on CPUs with AMX or AVX512-BF16 and runs on the "
-      "CPU only; int8 uses the scales of --plan, int8-dynamic computes scales at run time; w8 and "
-      "w4 store the weights of fully connected layers and 1x1 convolutions "
-      "in 8 or 4 bits and compute in f32 [fp32]");
+  add_precision_to(command, precision_names(),
+                   "Arithmetic of the kernels; bf16 is fast on CPUs with AMX or AVX512-BF16 and on GPUs; "
+                   "int8 uses the scales of --plan, int8-dynamic computes scales at run time; w8 and "
+                   "w4 store the weights of fully connected layers and 1x1 convolutions "
+                   "in 8 or 4 bits and compute in f32 [fp32]");
 }
 
 void CommonOptions::add_shared_to(CLI::App& command) {
@@ -150,7 +149,7 @@ void CommonOptions::add_keep_to(CLI::App& command) {
           "NAME=fp32, NAME=fp16 or NAME=bf16: keep this layer in floating point, in addition to those "
           "that the plan keeps; NAME=int8: run it in INT8 although the plan keeps it. 'first' and "
           "'last' are the first and last layer with weights. One layer per option; may be repeated. "
-          "The CPU computes layers that are kept in fp16 in fp32; a GPU refuses bf16")
+          "The CPU computes layers that are kept in fp16 in fp32")
       ->allow_extra_args(false)
       ->check(CLI::Validator(keep_problem, ""))
       ->type_name("NAME=PRECISION");

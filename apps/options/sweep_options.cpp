@@ -1,7 +1,5 @@
 #include "apps/options/sweep_options.h"
 
-#include <algorithm>
-
 #include "apps/display/notes.h"
 #include "apps/display/output_files.h"
 #include "apps/options/list_option.h"
@@ -37,13 +35,6 @@ void SweepOptions::check(std::vector<std::string> inputs) const {
   inputs.push_back(results);
   output.check(inputs);
   check_output("--save-svg", svg, inputs);
-  refuse_bf16_on_gpu("--precision", precisions);
-}
-
-void SweepOptions::refuse_bf16_on_gpu(const char* option, const std::vector<std::string>& names) const {
-  if (common.device == DeviceKind::cuda && std::ranges::find(names, "bf16") != names.end())
-    throw CLI::ValidationError(option,
-                               "bf16 runs on the CPU only; use device cpu, or fp32, fp16 or int8 on a GPU");
 }
 
 std::vector<Precision> SweepOptions::all_precisions() const {

@@ -27,8 +27,6 @@ struct SweepOptions {
   /// Throws CLI::ValidationError for options that do not go together and files that cannot be written, are named twice,
   /// or are one of `inputs`.
   void check(std::vector<std::string> inputs) const;
-  /// Throws CLI::ValidationError, naming `option`, where one of these precisions is bf16 and the device a GPU.
-  void refuse_bf16_on_gpu(const char* option, const std::vector<std::string>& names) const;
 
   std::vector<Precision> all_precisions() const;
   /// What the library takes. `bar` is made when something is measured; whoever owns it takes it away.

@@ -7,8 +7,14 @@ namespace pipit::internal::cuda {
 namespace {
 
 TensorDesc widened(TensorDesc desc) {
-  if (desc.dtype == DType::f16) desc.dtype = DType::f32;
+  if (is_stored_float(desc.dtype)) desc.dtype = DType::f32;
   return desc;
+}
+
+// body(T{}) with the type of what is stored in 16 bits.
+template <typename Body>
+void with_narrow(DType type, const Body& body) {
+  type == DType::f16 ? body(Half{}) : body(BFloat16{});
 }
 
 }  // namespace
@@ -20,11 +26,12 @@ HostStep::HostStep(const Step& step, ThreadPool& pool)
       state_(zeroed_host_buffer(step.kernel->state_bytes())) {
   // The memory of what moves into the vector stays where it is, so views may be taken at once.
   const auto stage = [](const TensorDesc& desc) {
-    const bool half = desc.dtype == DType::f16;
-    return Staged{PinnedBuffer(desc.bytes()), HostBuffer(half ? widened(desc).bytes() : 0), desc};
+    const bool narrow = is_stored_float(desc.dtype);
+    return Staged{PinnedBuffer(desc.bytes()), HostBuffer(narrow ? widened(desc).bytes() : 0), desc};
   };
   const auto view = [](const Staged& s) {
-    return TensorView{widened(s.stored), s.stored.dtype == DType::f16 ? s.widened.data() : s.device.data()};
+    return TensorView{widened(s.stored),
+                      is_stored_float(s.stored.dtype) ? s.widened.data() : s.device.data()};
   };
   for (const Placement& p : step.inputs) {
     const bool copied = p.kind == Placement::Kind::arena || p.kind == Placement::Kind::input;
@@ -69,16 +76,20 @@ void HostStep::run() {
   for (std::size_t i = 0; i < staged_inputs_.size(); ++i) {
     const Staged& s = staged_inputs_[i];
     if (s.widened.bytes() == 0) continue;
-    const auto* from = reinterpret_cast<const Half*>(s.device.data());
-    std::transform(from, from + s.stored.elements(), reinterpret_cast<float*>(s.widened.data()),
-                   [](Half x) { return to_float(x); });
+    with_narrow(s.stored.dtype, [&]<typename T>(T) {
+      const auto* from = reinterpret_cast<const T*>(s.device.data());
+      std::transform(from, from + s.stored.elements(), reinterpret_cast<float*>(s.widened.data()),
+                     [](T x) { return to_float(x); });
+    });
   }
   step_.kernel->run(inputs_, outputs_, RunContext{pool_, scratch_.data(), nullptr, state_.data()});
   for (const Staged& s : staged_outputs_) {
     if (s.widened.bytes() == 0) continue;
     const auto* from = reinterpret_cast<const float*>(s.widened.data());
-    std::transform(from, from + s.stored.elements(), reinterpret_cast<Half*>(s.device.data()),
-                   [](float x) { return to_half(x); });
+    with_narrow(s.stored.dtype, [&]<typename T>(T) {
+      std::transform(from, from + s.stored.elements(), reinterpret_cast<T*>(s.device.data()),
+                     [](float x) { return to_stored<T>(x); });
+    });
   }
 }
 

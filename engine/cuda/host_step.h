@@ -11,8 +11,8 @@
 namespace pipit::internal::cuda {
 
 /// Copies the operands out, calls the CPU kernel from a host function of the stream and copies the results in: all of
-/// it in the order of the stream, so that it can be captured like the launches around it. Operands stored in half
-/// precision are converted first: the kernel computes in f32.
+/// it in the order of the stream, so that it can be captured like the launches around it. Operands stored in 16
+/// bits are converted first: the kernel computes in f32.
 class HostStep {
  public:
   /// `step` and `pool` must outlive this and everything enqueued.
@@ -28,7 +28,7 @@ class HostStep {
   void check();
 
  private:
-  // One operand: as the device stores it, and where that is half precision as f32 too.
+  // One operand: as the device stores it, and where that is in 16 bits as f32 too.
   struct Staged {
     PinnedBuffer device;
     HostBuffer widened;

@@ -58,7 +58,7 @@ class Probe {
 };
 
 void measure_arithmetic(const Probe& probe, Ceilings& ceilings) {
-  for (const Products products : {Products::fp32, Products::fp16, Products::int8}) {
+  for (const Products products : {Products::fp32, Products::fp16, Products::bf16, Products::int8}) {
     const int blocks = probe.processors() * cuda::blocks_per_processor(products);
     const double operations = 2 * cuda::products_of_step(products) * blocks;
     ceilings.arithmetic.push_back(

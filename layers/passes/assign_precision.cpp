@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "layers/ops/cast.h"
 #include "layers/ops/conv.h"
@@ -76,31 +77,29 @@ bool written_wide(const Rewriter& rewriter, ValueId id) {
 
 // Which f32 values are stored in 16 bits: in fp16 and bf16 all of them. In INT8 those of regions with a matrix product
 // in floating point, where a region is what floating-point layers connect: everything else there (a shortcut between
-// two INT8 layers, the logits) gains little and stays exact. A node that is to be f32 keeps its whole region so. On the
-// CPU a region is stored so only if one of its nodes is to be bf16.
+// two INT8 layers, the logits) gains little and stays exact. A node that is to be f32 keeps its whole region so, else
+// one that is to be bf16 makes its whole region bf16. On a GPU other regions are f16, on the CPU they are f32.
 class HalfValues {
  public:
   HalfValues(const Graph& graph, Precision precision, DeviceKind device, const KeptNodes& kept)
-      : graph_(graph),
-        region_(graph.values().size()),
-        half_(graph.values().size(), stores_16_bits(precision)) {
+      : graph_(graph), region_(graph.values().size()), type_(graph.values().size(), stored_type(precision)) {
     std::iota(region_.begin(), region_.end(), std::size_t{0});
     if (precision != Precision::int8) return;
     for (const Node& node : graph.nodes()) {
       if (!computes_in_integers(node)) connect(node);
     }
-    std::vector<bool> products(half_.size(), false), wide(half_.size(), false);
-    std::vector<bool> narrow(half_.size(), device == DeviceKind::cuda);
+    std::vector<bool> products(type_.size(), false), wide(type_.size(), false);
+    std::vector<DType> narrow(type_.size(), device == DeviceKind::cuda ? DType::f16 : DType::f32);
     for (const Node& node : graph.nodes()) {
       const std::size_t region = region_of(node);
       if (region == kNone) continue;
       if (node.layer->traits().family != LayerFamily::other) products[region] = true;
       if (kept.f32.contains(node.name)) wide[region] = true;
-      if (kept.bf16.contains(node.name)) narrow[region] = true;
+      if (kept.bf16.contains(node.name)) narrow[region] = DType::bf16;
     }
-    for (std::size_t v = 0; v < half_.size(); ++v) {
+    for (std::size_t v = 0; v < type_.size(); ++v) {
       const std::size_t region = find(v);
-      half_[v] = products[region] && narrow[region] && !wide[region];
+      if (products[region] && !wide[region]) type_[v] = narrow[region];
     }
     for (const Node& node : graph.nodes()) {
       const std::size_t region = region_of(node);
@@ -108,9 +107,11 @@ class HalfValues {
     }
   }
   bool operator[](ValueId id) const {
-    return half_[static_cast<std::size_t>(id)] && graph_.value(id).desc.dtype == DType::f32;
+    return is_stored_float(type(id)) && graph_.value(id).desc.dtype == DType::f32;
   }
-  bool any() const { return std::find(half_.begin(), half_.end(), true) != half_.end(); }
+  /// Of a value that is stored in 16 bits.
+  DType type(ValueId id) const { return type_[static_cast<std::size_t>(id)]; }
+  bool any() const { return std::ranges::any_of(type_, is_stored_float); }
   /// Nodes that are to be bf16 in a region that is f32.
   const std::vector<std::string>& overruled() const { return overruled_; }
 
@@ -149,7 +150,7 @@ class HalfValues {
 
   const Graph& graph_;
   std::vector<std::size_t> region_;  // union-find
-  std::vector<bool> half_;
+  std::vector<DType> type_;
   std::vector<std::string> overruled_;
 };
 
@@ -198,9 +199,10 @@ Rewritten store_halves(const Graph& graph, Precision precision, DeviceKind devic
   GraphBuilder& builder = rewriter.builder();
   const HalfValues half(graph, precision, device, kept);
   const bool gpu = device == DeviceKind::cuda;
-  const DType narrow = precision != Precision::int8 ? stored_type(precision) : gpu ? DType::f16 : DType::bf16;
-  const std::string suffix = "." + std::string(dtype_name(narrow));
-  std::vector<ValueId> halves;
+  const auto narrow_name = [&](ValueId id) {
+    return fmt::format("{}.{}", graph.value(id).name, dtype_name(half.type(id)));
+  };
+  std::vector<std::pair<ValueId, DType>> halves;
   int changes = 0;
   const auto convert = [&](ValueId id, const std::string& name, DType to) {
     const ValueId result = builder.add1(name, std::make_shared<Cast>(CastAttributes{to}), {id});
@@ -221,9 +223,9 @@ Rewritten store_halves(const Graph& graph, Precision precision, DeviceKind devic
   const auto take_in = [&](ValueId id) {
     if (!half[id] || (gpu && read_as_image(graph, id))) return;
     const ValueId image = rewriter.map(id);
-    const ValueId result = convert(image, graph.value(id).name + suffix, narrow);
+    const ValueId result = convert(image, narrow_name(id), half.type(id));
     builder.set_dtype(result, DType::f32);
-    halves.push_back(result);
+    halves.emplace_back(result, half.type(id));
     images[id] = image;
     rewriter.forward(id, result);
   };
@@ -245,18 +247,17 @@ Rewritten store_halves(const Graph& graph, Precision precision, DeviceKind devic
       if (is_user_image(rewriter, old)) {
         take_in(old);
       } else if (stored_half(old)) {
-        halves.push_back(id);
+        halves.emplace_back(id, half.type(old));
       }
     }
   }
   for (const ValueId old : graph.outputs()) {
     if (!stored_half(old) || graph.value(old).is_constant()) continue;
     const ValueId id = rewriter.map(old);
-    const std::string name = graph.value(old).name;
-    builder.rename(id, name + suffix);
-    rewriter.forward(old, convert(id, name, DType::f32));
+    builder.rename(id, narrow_name(old));
+    rewriter.forward(old, convert(id, graph.value(old).name, DType::f32));
   }
-  for (const ValueId id : halves) builder.set_dtype(id, narrow);
+  for (const auto& [id, type] : halves) builder.set_dtype(id, type);
   Rewritten result{rewriter.finish(), changes};
   for (const std::string& node : half.overruled())
     result.notes.push_back(

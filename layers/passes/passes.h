@@ -109,8 +109,8 @@ Rewritten fuse_channel_groups(const Graph& graph, DeviceKind device);
 /// Images of more than 16 channels that convolutions or pools of windows read, or that are shuffled, get channels up to
 /// the next multiple of 8, which no result depends on as long as all values are finite (their weights are zeros), and
 /// ChannelShuffle takes the place of Concat and Split of up to 16 where these join or part such images: kernels read a
-/// pixel in units of 16 or 8 bytes. The graph's own inputs and outputs keep their shapes. For a GPU in fp16 and INT8,
-/// after fuse_channel_groups.
+/// pixel in units of 16 or 8 bytes. The graph's own inputs and outputs keep their shapes. For a GPU in fp16, bf16
+/// and INT8, after fuse_channel_groups.
 Rewritten widen_channels(const Graph& graph);
 
 /// Whether the graph holds quantized layers: INT8 ones, or conversions to and from integers.
@@ -120,7 +120,7 @@ bool is_quantized(const Graph& graph);
 Rewritten assign_layouts(const Graph& graph, DeviceKind device = DeviceKind::cpu);
 
 /// Nodes of a graph in INT8 that a plan of scales keeps in floating point, by what it keeps them in. What it keeps in
-/// fp16 is not told apart: a GPU stores it so in any case, and the CPU computes it in f32.
+/// fp16 is not told apart: a GPU stores it so where nothing else is said, and the CPU computes it in f32.
 struct KeptNodes {
   std::set<std::string> f32;
   std::set<std::string> bf16;
@@ -131,7 +131,7 @@ struct KeptNodes {
 /// convolution reads an f32 image itself, a first one in INT8 of up to four channels quantizes it itself (in fp32 too,
 /// where the graph is of a quantized file), and a last Gemm writes f32 itself: no conversions there. In int8,
 /// floating-point layers that are connected with a matrix product among them store 16 bits, unless one of them is in
-/// `kept.f32`: halves on a GPU, bfloat16 on the CPU if one of them is in `kept.bf16`. Other values stay f32.
+/// `kept.f32`: bfloat16 if one of them is in `kept.bf16`, else on a GPU halves. Other values stay f32.
 Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind device = DeviceKind::cpu,
                            const KeptNodes& kept = {});
 

@@ -32,6 +32,9 @@ StepFloor Floors::of(const Step& step, const StepWork& work) const {
   };
   for (const KernelWork& part : work.products) {
     const ArithmeticCeiling* ceiling = ceilings_.find(part.products, part.isa);
+    // Of ceilings that were measured before bf16 was: tensor cores multiply halves as fast.
+    if (ceiling == nullptr && on_gpu_ && part.products == Products::bf16)
+      ceiling = ceilings_.find(Products::fp16, part.isa);
     if (ceiling == nullptr) ceiling = ceilings_.find(Products::fp32);
     if (ceiling == nullptr) continue;
     const double flops = runs * 2 * static_cast<double>(part.macs);

@@ -7,14 +7,18 @@ namespace pipit::internal::detail {
 
 namespace {
 
-// Halves are multiplied wherever a plan in fp16 does not say otherwise; floats of another plan may still be stored so.
+// Values of 16 bits are multiplied wherever a GPU's plan in fp16 or bf16 does not say otherwise; floats of another plan
+// may still be stored so.
 Products products_of(const ExecutionPlan& plan, const Step& step) {
   const Node& node = plan.graph().nodes()[static_cast<std::size_t>(step.node)];
   if (node.layer->traits().arithmetic == Arithmetic::integers) return Products::int8;
   if (plan.options().device == DeviceKind::cpu) return Products::fp32;
   if (plan.options().precision == Precision::fp16) return Products::fp16;
+  if (plan.options().precision == Precision::bf16) return Products::bf16;
   for (const Placement& input : step.inputs) {
-    if (input.kind != Placement::Kind::absent && input.desc.dtype == DType::f16) return Products::fp16;
+    if (input.kind == Placement::Kind::absent) continue;
+    if (input.desc.dtype == DType::f16) return Products::fp16;
+    if (input.desc.dtype == DType::bf16) return Products::bf16;
   }
   return Products::fp32;
 }

@@ -52,7 +52,7 @@ struct LayerMachine {
   std::shared_ptr<LayerClock> clock;  ///< on a GPU
 };
 
-/// fp32, fp16, on the CPU bf16, or int8.
+/// fp32, fp16, bf16 or int8.
 struct LayerTarget {
   Precision precision = Precision::fp32;
   std::string kernel;  ///< runs this candidate and no other; empty: the fastest of all

@@ -1,4 +1,4 @@
-"""bf16 in every command that takes fp16 on the CPU, in plans, and where a GPU refuses it."""
+"""bf16 in every command that takes fp16, and in plans."""
 
 import json
 import os
@@ -95,8 +95,9 @@ class Bf16(CommandTest):
         self.assertEqual(evaluated["precision"], "int8")
         done = self.pipit("inspect", MODEL, *int8, "--keep", "first=bf17", code=USAGE)
         self.assert_one_line_error(done, "NAME=bf16")
-        done = self.pipit("inspect", MODEL, *int8, "--device", "cuda", code=UNSUPPORTED)
-        self.assert_one_line_error(done, f"layer '{first}' is kept in bf16, which runs on the CPU only")
+        if self.has_gpu():
+            layers = self.json(*diff, "--device", "cuda", "--quiet")["layers"]
+            self.assertEqual([layer["name"] for layer in layers if layer["precision"] == "bf16"], [first])
 
     def test_tune_ends_in_bf16(self):
         images = self.images()
@@ -150,14 +151,25 @@ class Bf16(CommandTest):
                     self.assertEqual(notes.count("times as fast"), times, notes)
             self.assertNotIn("times as fast", self.pipit(*command, "--quiet").stderr)
 
-    def test_a_gpu_refuses_it(self):
-        cuda = ("--device", "cuda")
-        for command, option in ((("sweep", "conv", "--precision", "bf16"), "--precision"),
-                                (("sweep", "conv", "--base", "bf16"), "--base"),
-                                (("sweep", "sparsity", "--precision", "fp32,bf16"), "--precision"),
-                                (("tune", MODEL, "images", "--max-drop", 1, "--output", "m.json", "--keep-as", "bf16"), "--keep-as")):
-            with self.subTest(command):
-                self.assert_one_line_error(self.pipit(*command, *cuda, code=USAGE), option, "bf16 runs on the CPU only")
+    def test_a_gpu_takes_it(self):
+        """Without a GPU that is what the error says, in every command."""
+        cuda = ("--device", "cuda", "--quiet")
+        images = self.images()
+        if not self.has_gpu():
+            for command in (("inspect", MODEL, "--precision", "bf16"), ("sweep", "conv", "--precision", "bf16"),
+                            ("sweep", "sparsity", "--precision", "fp32,bf16"),
+                            ("tune", MODEL, images, "--max-drop", 1, "--output", "m.json", "--keep-as", "bf16")):
+                with self.subTest(command):
+                    done = self.pipit(*command, *cuda, code=UNSUPPORTED)
+                    self.assertNotIn("bf16", done.stderr)
+            return
+        inspected = self.json("inspect", MODEL, "--precision", "bf16", *cuda)
+        self.assertEqual((inspected["precision"], inspected["device"]), ("bf16", "cuda"))
+        evaluated = self.json("evaluate", MODEL, images, "--precision", "bf16", "--against", "fp32", "--max-drop", 100, *cuda)
+        self.assertEqual(evaluated["precision"], "bf16")
+        tuned = self.json("tune", MODEL, images, "--judge-by", "model", "--max-drop", 100, "--output", "mixed.json",
+                          "--keep-as", "bf16", *cuda)
+        self.assertEqual(tuned["keep_as"], "bf16")
 
 
 if __name__ == "__main__":

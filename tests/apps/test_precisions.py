@@ -60,7 +60,7 @@ class Precisions(CommandTest):
                             ("evaluate", MODEL, "images"), ("inspect", MODEL, "--allow-fallback")):
                 with self.subTest(command, precision=precision):
                     done = self.pipit(*command, "--precision", precision, "--device", "cuda", code=UNSUPPORTED)
-                    self.assert_one_line_error(done, f"precision {precision} runs on the CPU only", "fp32, fp16 or int8 on a GPU")
+                    self.assert_one_line_error(done, f"precision {precision} runs on the CPU only", "fp32, fp16, bf16 or int8 on a GPU")
                     self.assertEqual(done.stdout, "")
         if self.has_gpu():
             result = self.json("bench", MODEL, "--precision", "fp32,w8", "--device", "cuda", *SHORT, code=UNSUPPORTED)

@@ -149,18 +149,9 @@ TEST_F(Compile, KeepsLayersInBf16NextToIntegers) {
             scores(compile(graph, in(Precision::bf16)).plans[0], image));
 }
 
-TEST_F(Compile, RefusesAPlanWithBf16OnAGpu) {
-  CompileOptions options = in(Precision::int8);
-  options.planning.device = DeviceKind::cuda;
-  options.scales = calibrated(graph, random, 2);
-  options.keep = {{"block1", "bf16"}};
-  EXPECT_THAT([&] { compile(graph, options); },
-              ThrowsMessage<UnsupportedError>(HasSubstr("layer 'block1' is kept in bf16")));
-}
-
 // Whether there is a GPU or not.
 TEST_F(Compile, RefusesOnAGpuWhatRunsOnTheCpuOnly) {
-  for (const Precision precision : {Precision::bf16, Precision::int8_dynamic, Precision::w8, Precision::w4}) {
+  for (const Precision precision : {Precision::int8_dynamic, Precision::w8, Precision::w4}) {
     CompileOptions options = in(precision);
     options.planning.device = DeviceKind::cuda;
     for (const bool fallback : {false, true}) {
@@ -168,7 +159,7 @@ TEST_F(Compile, RefusesOnAGpuWhatRunsOnTheCpuOnly) {
       EXPECT_THAT([&] { compile(graph, options); },
                   ThrowsMessage<UnsupportedError>(
                       AllOf(HasSubstr(std::string(precision_name(precision)) + " runs on the CPU only"),
-                            HasSubstr("fp32, fp16 or int8 on a GPU"))));
+                            HasSubstr("fp32, fp16, bf16 or int8 on a GPU"))));
     }
   }
 }

@@ -50,29 +50,32 @@ class Guarded {
   cuda::DeviceBuffer buffer_;
 };
 
-Tensor rounded_to_half(const Tensor& tensor) {
+Tensor rounded(const Tensor& tensor, DType narrow) {
   Tensor result = tensor.clone();
-  for (float& x : result.values<float>()) x = to_float(to_half(x));
+  for (float& x : result.values<float>())
+    x = narrow == DType::f16 ? to_float(to_half(x)) : to_float(to_bfloat16(x));
   return result;
 }
 
-Tensor as_half(const Tensor& tensor) {
+// As `type`; from and to: the C++ types of both.
+template <typename From, typename To>
+Tensor converted(const Tensor& tensor, DType type, To (*convert)(From)) {
   TensorDesc desc = tensor.desc();
-  desc.dtype = DType::f16;
+  desc.dtype = type;
   Tensor result(desc);
-  const auto from = tensor.values<float>();
-  std::transform(from.begin(), from.end(), result.values<Half>().begin(), [](float x) { return to_half(x); });
+  const auto from = tensor.values<From>();
+  std::transform(from.begin(), from.end(), result.values<To>().begin(), convert);
   return result;
+}
+
+Tensor as_stored(const Tensor& tensor, DType narrow) {
+  return narrow == DType::f16 ? converted<float, Half>(tensor, narrow, to_half)
+                              : converted<float, BFloat16>(tensor, narrow, to_bfloat16);
 }
 
 Tensor as_float(const Tensor& tensor) {
-  TensorDesc desc = tensor.desc();
-  desc.dtype = DType::f32;
-  Tensor result(desc);
-  const auto from = tensor.values<Half>();
-  std::transform(from.begin(), from.end(), result.values<float>().begin(),
-                 [](Half x) { return to_float(x); });
-  return result;
+  return tensor.desc().dtype == DType::f16 ? converted<Half, float>(tensor, DType::f32, to_float)
+                                           : converted<BFloat16, float>(tensor, DType::f32, to_float);
 }
 
 const Candidate& find_candidate(const Layer& layer, const std::string& name) {
@@ -88,7 +91,8 @@ class Run {
   Run(const Layer& layer, const std::string& name, const GpuCase& test)
       : layer_(layer), test_(test), candidate_(find_candidate(layer, name)) {
     select_gpu(0);
-    const bool half = test.precision == Precision::fp16;
+    const bool half = stores_16_bits(test.precision);
+    const DType narrow = stored_type(test.precision);
     std::vector<TensorDesc> plain;  // as shape inference knows them
     plain.reserve(test.inputs.size());
     std::vector<const TensorDesc*> plain_pointers;
@@ -103,11 +107,11 @@ class Run {
       }
       std::shared_ptr<const Tensor> value = operand.tensor;
       const bool rounds = half && value->desc().dtype == DType::f32;
-      if (rounds && !test.keep_input_f32) value = share(rounded_to_half(*value));
+      if (rounds && !test.keep_input_f32) value = share(rounded(*value, narrow));
       reference_inputs_.push_back(value);
       const Layout layout = value->shape().rank() >= 3 ? operand.layout : Layout::row_major;
       auto placed = share(to_layout(value->view(), layout));
-      if (rounds && !operand.constant && !test.keep_input_f32) placed = share(as_half(*placed));
+      if (rounds && !operand.constant && !test.keep_input_f32) placed = share(as_stored(*placed, narrow));
       host_.push_back(placed);
       constants_.push_back(operand.constant ? placed : nullptr);
       input_descs_.push_back(&placed->desc());
@@ -117,7 +121,7 @@ class Run {
     output_descs_ = layer.infer(plain_pointers);
     for (TensorDesc& desc : output_descs_) {
       if (desc.shape.rank() >= 3) desc.layout = test.output_layout;
-      if (half && desc.dtype == DType::f32 && !test.keep_output_f32) desc.dtype = DType::f16;
+      if (half && desc.dtype == DType::f32 && !test.keep_output_f32) desc.dtype = narrow;
     }
     followers_.emplace(test.followers, output_descs_[0], test.precision);
   }
@@ -242,7 +246,7 @@ class Run {
         RunContext{pool_, memory.scratch.data(), static_cast<cudaStream_t>(stream), memory.state.data()});
   }
 
-  // Row-major outputs, half widened to float. in_place: the input whose memory output 0 takes, or -1.
+  // Row-major outputs, 16 bits widened to float. in_place: the input whose memory output 0 takes, or -1.
   std::vector<Tensor> run(int in_place, bool captured) {
     const Memory memory(*this, in_place);
     const cuda::Stream stream;
@@ -274,7 +278,7 @@ class Run {
       if (output.desc.bytes() > 0) {
         PIPIT_CUDA(cudaMemcpy(host.view().data, output.data, output.desc.bytes(), cudaMemcpyDeviceToHost));
       }
-      if (output.desc.dtype == DType::f16) host = as_float(host);
+      if (is_stored_float(output.desc.dtype)) host = as_float(host);
       results.push_back(to_layout(host.view(), Layout::row_major));
     }
     return results;
@@ -283,8 +287,8 @@ class Run {
   void compare(const Tensor& got, const Tensor& expected, std::size_t output) const {
     ASSERT_EQ(got.desc().str(), expected.desc().str()) << description();
     if (test_.exact && got.desc().dtype == DType::f32) {
-      const bool half = written()[output].dtype == DType::f16;
-      return compare_bits(got, half ? rounded_to_half(expected) : expected.clone(), output);
+      const DType type = written()[output].dtype;
+      return compare_bits(got, is_stored_float(type) ? rounded(expected, type) : expected.clone(), output);
     }
     if (got.desc().dtype == DType::f32) return compare_floats<float>(got, expected, output);
     if (got.desc().dtype == DType::f64) return compare_floats<double>(got, expected, output);
@@ -333,10 +337,11 @@ class Run {
       difference += error * error;
       norm += b * b;
     }
-    const double fallback = test_.precision == Precision::fp16 ? 2e-3 : 1e-5;
+    const double fallback = stores_16_bits(test_.precision) ? 2e-3 : 1e-5;
+    const double coarser = test_.precision == Precision::bf16 ? 8 : 1;
     // Halves below 2^-14 lie 2^-24 apart, whatever their size.
     const double step = test_.precision == Precision::fp16 ? 0x1p-24 : 0;
-    const double allowed = (test_.tolerance > 0 ? test_.tolerance : fallback) * std::sqrt(norm) +
+    const double allowed = coarser * (test_.tolerance > 0 ? test_.tolerance : fallback) * std::sqrt(norm) +
                            step * std::sqrt(static_cast<double>(got.values<T>().size()));
     if (std::sqrt(difference) <= allowed) return;
     ADD_FAILURE()
@@ -388,6 +393,11 @@ void expect_gpu(const Layer& layer, const std::string& candidate, const GpuCase&
     return;
   }
   run.check();
+  if (test.precision != Precision::fp16 || ::testing::Test::HasFailure()) return;
+  if (layer.type() == "QConv" && candidate == "stem") return;  // has no registers for it
+  GpuCase bfloat = test;
+  bfloat.precision = Precision::bf16;
+  expect_gpu(layer, candidate, bfloat);
 }
 
 std::optional<std::string> gpu_refusal(const Layer& layer, const std::string& candidate,

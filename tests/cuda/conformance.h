@@ -35,15 +35,16 @@ struct GpuCase {
   Precision precision = Precision::fp32;
   Layout output_layout = Layout::row_major;  ///< of outputs of rank >= 3
   /// Largest ||y - reference|| / ||reference|| (Euclidean) per output; 0: 1e-5 in fp32, 2e-3 in fp16.
+  /// Eight times as much in bf16, which has three bits less than fp16.
   double tolerance = 0;
-  /// Floats must have the reference's bits (in fp16 those of the reference rounded to half).
+  /// Floats must have the reference's bits (in fp16 and bf16 those of the rounded reference).
   bool exact = false;
   /// Evaluated instead of the layer where the reference cannot run it (Cast to f16); null: the layer itself.
   const Layer* reference = nullptr;
   /// Layers, each of what the one before computes (the first of output 0) alone, that the candidate must take over
   /// (Fusions::epilogue).
   std::vector<const Layer*> followers;
-  /// In fp16: keep non-constant f32 inputs and f32 outputs as they are (Cast at the borders of a graph).
+  /// In fp16 and bf16: keep non-constant f32 inputs and f32 outputs as they are (Cast at the borders of a graph).
   bool keep_input_f32 = false;
   bool keep_output_f32 = false;
   /// The candidate's variant (Candidate::variants); empty: its own choice.
@@ -51,12 +52,13 @@ struct GpuCase {
 };
 
 /// Fails the current test, with all parameters and the seed, unless the candidate accepts the case and
-///  - every output agrees with evaluate() within the tolerance (integers and bool exactly). In fp16 every f32
-///    operand is first rounded to half; non-constant ones are stored so, constants stay f32 tensors;
+///  - every output agrees with evaluate() within the tolerance (integers and bool exactly). In fp16 and bf16 every
+///    f32 operand is first rounded; non-constant ones are stored so, constants stay f32 tensors;
 ///  - three runs, the last replayed from a captured graph, give the same bits;
 ///  - nothing outside the outputs and the declared scratch was written, and no input changed;
 ///  - it is also right in place wherever the layer and the descs allow it.
-/// Outputs, scratch and guard zones are filled with all bits set (NaN) first.
+/// Outputs, scratch and guard zones are filled with all bits set (NaN) first. A case in fp16 is run in bf16 as well,
+/// which every kernel that takes fp16 must take, but "stem" of QConv.
 void expect_gpu(const Layer& layer, const std::string& candidate, const GpuCase& test);
 
 /// Why the candidate refuses; empty when it accepts. Throws Error when there is no such candidate.

@@ -19,14 +19,14 @@ class FollowerChain {
     for (const Layer* layer : layers) {
       Described& d = described_.emplace_back();
       d.inputs[0] = input;
-      // Layers are defined on f32; halves are how a plan stores it.
+      // Layers are defined on f32; 16 bits are how a plan stores it.
       TensorDesc defined = *input;
-      const bool stored_in_halves = defined.dtype == DType::f16;
-      if (stored_in_halves) defined.dtype = DType::f32;
+      const DType stored = defined.dtype;
+      if (is_stored_float(stored)) defined.dtype = DType::f32;
       const TensorDesc* const as_defined = &defined;
       d.outputs = layer->infer({&as_defined, 1});
       d.outputs[0].layout = first.layout;
-      if (stored_in_halves && d.outputs[0].dtype == DType::f32) d.outputs[0].dtype = DType::f16;
+      if (is_stored_float(stored) && d.outputs[0].dtype == DType::f32) d.outputs[0].dtype = stored;
       d.spec =
           std::make_unique<const NodeSpec>(NodeSpec{*layer, d.inputs, d.outputs, d.constants, precision});
       specs_.push_back(d.spec.get());

@@ -161,21 +161,24 @@ TEST(GpuFusion, ConvolutionsOfHalvesComputeTheFunctionOfTheirResults) {
       tensors.push_back(to_layout(y, Layout::row_major));
     return tensors;
   };
-  const auto fused = plan_for(DeviceKind::cuda, Precision::fp16, false);
-  const auto apart = plan_for(DeviceKind::cuda, Precision::fp16, true);
-  EXPECT_THAT(fused_names(*fused), testing::ElementsAre("stem.silu", "depthwise.hard_swish", "narrow.sigmoid",
-                                                        "residual.leaky_relu"));
-  EXPECT_THAT(fused_names(*apart), testing::IsEmpty());
   const std::vector<Tensor> expected = results(plan_for(DeviceKind::cpu, Precision::fp32, false));
-  // Five convolutions and six functions, each of which rounds what it reads and writes by up to 2^-11 at random; these
-  // functions enlarge no error by more than a half of it, of what they keep by less than 3.
-  constexpr double kTolerance = 3 * 3.4 * 0x1p-11;
-  for (const auto& plan : {fused, apart}) {
-    const std::vector<Tensor> got = results(plan);
-    ASSERT_EQ(got.size(), expected.size());
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      EXPECT_LT(relative_error(got[i].values<float>(), expected[i].values<float>()), kTolerance)
-          << "output " << i << ", seed " << gpu_seed();
+  // Five convolutions and six functions, each of which rounds what it reads and writes by up to 2^-11 at random, or in
+  // bf16 to 2^-8; these functions enlarge no error by more than a half of it, of what they keep by less than 3.
+  constexpr double kTolerance = 3 * 3.4;
+  for (const auto& [precision, rounding] :
+       {std::pair(Precision::fp16, 0x1p-11), std::pair(Precision::bf16, 0x1p-8)}) {
+    const auto fused = plan_for(DeviceKind::cuda, precision, false);
+    const auto apart = plan_for(DeviceKind::cuda, precision, true);
+    EXPECT_THAT(fused_names(*fused), testing::ElementsAre("stem.silu", "depthwise.hard_swish",
+                                                          "narrow.sigmoid", "residual.leaky_relu"));
+    EXPECT_THAT(fused_names(*apart), testing::IsEmpty());
+    for (const auto& plan : {fused, apart}) {
+      const std::vector<Tensor> got = results(plan);
+      ASSERT_EQ(got.size(), expected.size());
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        EXPECT_LT(relative_error(got[i].values<float>(), expected[i].values<float>()), kTolerance * rounding)
+            << precision_name(precision) << ", output " << i << ", seed " << gpu_seed();
+      }
     }
   }
 }

@@ -68,7 +68,7 @@ TEST(GpuLayerClock, LayersThatShareTheirOperandsComputeWhatSessionsDo) {
     std::vector<std::unique_ptr<ClockedLayer>> layers;
     for (const auto& [outputs, kernel, precision] :
          {std::tuple(8, 3, Precision::fp32), std::tuple(40, 1, Precision::fp16),
-          std::tuple(5, 5, Precision::fp16)}) {
+          std::tuple(5, 5, Precision::fp16), std::tuple(8, 3, Precision::bf16)}) {
       plans.push_back(plan_of(shape, outputs, kernel, precision));
       layers.push_back(clock->clocked(plans.back(), x));
     }

@@ -33,10 +33,11 @@ Tensor random_image(std::int64_t batch, unsigned seed) {
 }
 
 /// ||e|| / ||y|| of a network's logits that rounding explains, as a random walk over its products: sums of K products
-/// in fp32 are off by u sqrt(K), u = 2^-24, whatever their order; in fp16 weights and activations are rounded by up to
-/// u = 2^-11 as well, once a layer. Activations keep their norm from layer to layer, and rectifiers and sums do not
-/// enlarge errors relative to it. (Rounding every weight and activation of ResNet-50 to half, on the CPU, gave 4.3e-4
-/// where this gives 3.6e-3: the root mean square of a rounding is 0.4 u, and branches are scaled down.)
+/// in fp32 are off by u sqrt(K), u = 2^-24, whatever their order; in fp16 and bf16 weights and activations are rounded
+/// by up to u = 2^-11 and 2^-8 as well, once a layer. Activations keep their norm from layer to layer, and rectifiers
+/// and sums do not enlarge errors relative to it. (Rounding every weight and activation of ResNet-50 to half, on the
+/// CPU, gave 4.3e-4 where this gives 3.6e-3: the root mean square of a rounding is 0.4 u, and branches are scaled
+/// down.)
 double tolerance(const ExecutionPlan& plan, Precision precision) {
   double variance = 0;
   for (const Node& node : plan.graph().nodes()) {
@@ -44,7 +45,10 @@ double tolerance(const ExecutionPlan& plan, Precision precision) {
     const Work work = node.layer->work(plan.graph().input_descs(node), outputs);
     if (work.macs == 0) continue;
     const double depth = static_cast<double>(work.macs) / static_cast<double>(outputs[0].elements());
-    variance += std::pow(2.0, -48) * depth + (precision == Precision::fp16 ? std::pow(2.0, -22) : 0);
+    const double rounding = precision == Precision::fp16   ? 0x1p-11
+                            : precision == Precision::bf16 ? 0x1p-8
+                                                           : 0;
+    variance += std::pow(2.0, -48) * depth + rounding * rounding;
   }
   return std::sqrt(variance);
 }
@@ -56,7 +60,7 @@ TEST_P(GpuModels, LogitsAgreeWithTheCpu) {
   const Tensor input = random_image(2, gpu_seed());
   Session cpu = make_session(GetParam(), 2, DeviceKind::cpu, Precision::fp32);
   const std::vector<float> expected = logits(cpu, input);
-  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+  for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16}) {
     Session gpu = make_session(GetParam(), 2, DeviceKind::cuda, precision);
     const double allowed = tolerance(cpu.plan(), precision);
     const double error = relative_error(logits(gpu, input), expected);

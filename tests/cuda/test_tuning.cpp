@@ -74,11 +74,16 @@ std::shared_ptr<const ExecutionPlan> convolution_plan(Precision precision, std::
   return compile(convolutions(), options).plans[0];
 }
 
+// Of the results of one kernel, by norms (conformance.h).
+double kernel_tolerance(Precision precision) {
+  return precision == Precision::bf16 ? 1.6e-2 : precision == Precision::fp16 ? 2e-3 : 1e-5;
+}
+
 TEST(GpuTuning, ATunedPlanComputesTheSameAndItsDecisionsHold) {
   PIPIT_NEEDS_GPU();
   std::mt19937 random(gpu_seed());
   const Tensor input = random_tensor(Shape({2, 16, 28, 28}), random);
-  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+  for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16}) {
     SCOPED_TRACE(precision_name(precision));
     const auto by_order = run_plan(convolution_plan(precision, nullptr), input, 1)[0];
     const auto tuner = std::make_shared<Tuner>(TunerOptions{});
@@ -87,7 +92,7 @@ TEST(GpuTuning, ATunedPlanComputesTheSameAndItsDecisionsHold) {
     EXPECT_EQ(results[1], results[0]);
     EXPECT_EQ(results[2], results[0]);
     // Each of three layers rounds once more or less: the tolerance of one kernel, twice over.
-    EXPECT_LT(relative_error(results[0], by_order), precision == Precision::fp16 ? 4e-3 : 2e-5);
+    EXPECT_LT(relative_error(results[0], by_order), 2 * kernel_tolerance(precision));
 
     const auto later = std::make_shared<Tuner>(TunerOptions{});
     for (const auto& [device, decisions] : tuner->decisions()) later->add_decisions(device, decisions);
@@ -119,7 +124,7 @@ TEST(GpuTuning, EveryVariantComputesTheSame) {
   PIPIT_NEEDS_GPU();
   std::mt19937 random(gpu_seed() + 1);
   const Tensor input = random_tensor(Shape({2, 16, 28, 28}), random);
-  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+  for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16}) {
     const auto expected = run_plan(convolution_plan(precision, nullptr), input, 1)[0];
     for (const Candidate& candidate : default_registry().candidates(Conv::kType, DeviceKind::cuda)) {
       if (!candidate.variants) continue;
@@ -144,7 +149,7 @@ TEST(GpuTuning, EveryVariantComputesTheSame) {
           const auto plan =
               ExecutionPlan::build(stored(convolutions(), precision), registry, gpu_options(precision));
           const auto got = run_plan(plan, input, 2);
-          EXPECT_LT(relative_error(got[1], expected), precision == Precision::fp16 ? 4e-3 : 2e-5)
+          EXPECT_LT(relative_error(got[1], expected), 2 * kernel_tolerance(precision))
               << candidate.name << " " << names[static_cast<std::size_t>(i)];
         } catch (const UnsupportedError&) {
           break;  // not in this precision
@@ -215,7 +220,7 @@ TEST(GpuFallback, ANodeWithoutAGpuKernelRunsOnTheCpu) {
   std::vector<Tensor> inputs;
   inputs.push_back(input.clone());
   const std::vector<Tensor> expected = run_graph(graph, registry, inputs);
-  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+  for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16}) {
     SCOPED_TRACE(precision_name(precision));
     PlanOptions options = gpu_options(precision);
     const Graph final = precision == Precision::fp32 ? graph : assign_precision(graph, precision).graph;
@@ -232,7 +237,8 @@ TEST(GpuFallback, ANodeWithoutAGpuKernelRunsOnTheCpu) {
     const auto results = run_plan(plan, input, 4);
     const auto values = expected[0].values<float>();
     for (const std::vector<float>& result : results)
-      EXPECT_LT(relative_error(result, values), precision == Precision::fp16 ? 2e-3 : 1e-6);
+      EXPECT_LT(relative_error(result, values),
+                precision == Precision::fp32 ? 1e-6 : kernel_tolerance(precision));
     Session session(plan);
     const ConstTensorView view = input.view();
     const Profile profile = session.device_session()->profile({&view, 1}, 1, 3, [](int) {});

@@ -278,14 +278,17 @@ std::vector<T> rows_by_lane(const std::vector<T>& plain, std::int64_t row) {
 
 }  // namespace
 
-std::vector<Half> pack_conv_weights(const ConvShape& shape, const KeptDepth& depth, int channels,
-                                    const float* weights, int columns) {
-  return pack_weights<Half>(shape, depth, block_units(shape), channels, weights, columns,
-                            [](float w) { return to_half(w); });
+std::vector<std::uint16_t> pack_conv_weights(const ConvShape& shape, const KeptDepth& depth, int channels,
+                                             const float* weights, int columns) {
+  const auto pack = [&](auto bits) {
+    return pack_weights<std::uint16_t>(shape, depth, block_units(shape), channels, weights, columns, bits);
+  };
+  return shape.bf16 ? pack([](float w) { return to_bfloat16(w).bits; })
+                    : pack([](float w) { return to_half(w).bits; });
 }
 
-std::vector<Half> pack_conv_weights_by_lane(const ConvShape& shape, const KeptDepth& depth, int channels,
-                                            const float* weights, int columns) {
+std::vector<std::uint16_t> pack_conv_weights_by_lane(const ConvShape& shape, const KeptDepth& depth,
+                                                     int channels, const float* weights, int columns) {
   return rows_by_lane(pack_conv_weights(shape, depth, channels, weights, columns),
                       std::int64_t{depth.most_steps(columns)} * kTileDepth);
 }

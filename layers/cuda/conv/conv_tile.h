@@ -34,7 +34,8 @@ struct ConvShape {
   int pad_h = 0, pad_w = 0;  ///< begin pads; end pads are implied by the output extents
   int groups = 1;            ///< weights between them are zeros that are not stored
   bool int8 = false;
-  bool real_output = false;  ///< of INT8: y is f32 or f16, two to four times the bytes
+  bool bf16 = false;         ///< else fp16, where it is not INT8
+  bool real_output = false;  ///< of INT8: y is f32, f16 or bf16, two to four times the bytes
   bool averaged =
       false;  ///< only each image's mean of y is written, by the tile that has all of its positions
   /// Steps along k of tiles of kTileColumns in the mean, where zeros are left out (KeptDepth); 0: none are.
@@ -237,12 +238,13 @@ std::vector<DepthBlock> depth_blocks(const ConvShape& shape, const KeptDepth& de
 
 /// Weights [out_c, channels / groups, kernel_h, kernel_w] in row-major order as the right-hand matrix: rows are output
 /// channels (count rounded up to `columns`, the rest zero), and of k, innermost, what the row's tile keeps, filled up
-/// with zeros to most_steps. channels <= shape.in_c; the channels beyond are zero.
-std::vector<Half> pack_conv_weights(const ConvShape& shape, const KeptDepth& depth, int channels,
-                                    const float* weights, int columns);
+/// with zeros to most_steps. channels <= shape.in_c; the channels beyond are zero. The bits of f16, of bf16 where
+/// shape.bf16.
+std::vector<std::uint16_t> pack_conv_weights(const ConvShape& shape, const KeptDepth& depth, int channels,
+                                             const float* weights, int columns);
 /// The same, rows in the order of packed_channel.
-std::vector<Half> pack_conv_weights_by_lane(const ConvShape& shape, const KeptDepth& depth, int channels,
-                                            const float* weights, int columns);
+std::vector<std::uint16_t> pack_conv_weights_by_lane(const ConvShape& shape, const KeptDepth& depth,
+                                                     int channels, const float* weights, int columns);
 /// The same for bytes, rows in the order of packed_channel: shape.in_c and kTileDepth count pairs of them.
 std::vector<std::int8_t> pack_qconv_weights(const ConvShape& shape, const KeptDepth& depth, int channels,
                                             const std::int8_t* weights, int columns);

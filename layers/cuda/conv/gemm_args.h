@@ -21,7 +21,7 @@ struct ConvAverage {
   AverageResult result;
 };
 
-/// Channels of x and positions along k are counted in units of 16 bits: halves, or in INT8 pairs of bytes.
+/// Channels of x and positions along k are counted in units of 16 bits: halves or bfloat16, or in INT8 pairs of bytes.
 struct ConvGemmArgs {
   ConvShape shape;  ///< in_c in units
   Divisor positions, out_width, channels,
@@ -29,8 +29,8 @@ struct ConvGemmArgs {
   const void* x = nullptr;         ///< [batch, in_h, in_w, pixel_units()], 16-byte aligned
   const void* weights = nullptr;   ///< pack_conv_weights or pack_qconv_weights
   const void* bias = nullptr;      ///< one per packed weight row: f32, in INT8 i32
-  const void* residual = nullptr;  ///< shaped like y, f16 or i8; or null
-  void* y = nullptr;               ///< [rows, out_c]: f16, in INT8 as `stored` says
+  const void* residual = nullptr;  ///< shaped like y, f16, bf16 or i8; or null
+  void* y = nullptr;               ///< [rows, out_c]: f16 or bf16, in INT8 as `stored` says
   float low = 0;                   ///< activation: clamp to [low, high]; for an i8 y its StepBounds
   float high = 0;
   const float* multipliers = nullptr;   ///< INT8: one per packed weight row
@@ -49,7 +49,7 @@ struct ConvGemmArgs {
   int splits = 1;        ///< blocks of one cluster (gridDim.y) that share the steps of a tile
   /// Start while the previous kernel still runs, and wait for it before reading x (Hopper and later).
   bool overlap = false;
-  HalfFunction function;  ///< fp16, without `blocks`: of what y would be, after the clamp
+  HalfFunction function;  ///< fp16 and bf16, without `blocks`: of what y would be, after the clamp
   ConvAverage
       average;  ///< in INT8 of a y that is not i8, without `blocks`; y is [batch, out_c] of its result
 };
@@ -77,9 +77,10 @@ inline ConvGemmArgs conv_gemm_args(const ConvShape& shape, const KeptDepth& dept
 
 /// x with any strides to [pixels, padded] with zeros in the channels beyond `channels`.
 struct PadChannelsArgs {
-  const void* x = nullptr;  ///< f16 where x_half, else f32
-  bool x_half = true;
-  Half* y = nullptr;
+  const void* x = nullptr;  ///< f32 where x_f32, else of y's type
+  bool x_f32 = false;
+  bool bf16 = false;  ///< of y: else f16
+  std::uint16_t* y = nullptr;
   int channels = 1;
   int padded = 4;  ///< 4 or a multiple of 8
   std::int64_t pixels = 0;

@@ -1,8 +1,6 @@
-// The epilogues of matrix products, from sums to y: in fp16 (bias, residual, clamp and a function in float, one
-// rounding) and in INT8.
+// The epilogues of matrix products, from sums to y: in fp16 and bf16 (bias, residual, clamp and a function in
+// float, one rounding) and in INT8.
 #pragma once
-
-#include <cuda_fp16.h>
 
 #include "layers/cuda/conv/gemm_args.h"
 #include "layers/cuda/conv/gemm_tile.cuh"
@@ -10,17 +8,21 @@
 
 namespace pipit::internal::cuda {
 
-/// v clamped and rounded once to half.
-__device__ __forceinline__ __half finish_value(const ConvGemmArgs& args, float v) {
-  return __float2half_rn(clamp_value(v, args.low, args.high));
+/// v clamped and rounded once to an element of 16 bits.
+template <typename Element>
+__device__ __forceinline__ Element finish_value(const ConvGemmArgs& args, float v) {
+  return store<Element>(clamp_value(v, args.low, args.high));
 }
 
-/// Function: ConvGemmArgs::function is computed, in kernels of its own: nothing but the size of what they do not run
-/// makes kernels that compute little slower.
+/// In fp16 and bf16. Function: ConvGemmArgs::function is computed, in kernels of its own: nothing but the size of what
+/// they do not run makes kernels that compute little slower.
 template <typename T, bool Function>
 struct HalfEpilogue {
   static constexpr bool kAverages = false;
   using F = ConvGemmFragments<T>;
+  using Element = typename T::Element;
+  using Two = TwoOf<Element>;
+  using Sum = typename T::Sum;
   using Eight = uint4;  // neighbouring channels of residual or y
   /// What belongs to the tile's columns, in shared memory.
   struct Columns {
@@ -43,26 +45,26 @@ struct HalfEpilogue {
   /// Eight neighbouring channels: sum (bias included) + residual, clamped. `held` is the residual where out_c is a
   /// multiple of 8.
   static __device__ __forceinline__ void finish_channels(const ConvGemmArgs& args, const Columns&,
-                                                         const float (&sum)[8], uint4 held, int row,
+                                                         const Sum (&sum)[8], uint4 held, int row,
                                                          int first_column, int tile_column) {
     const int out_c = args.shape.out_c;
     const int column = first_column + tile_column;
     const std::int64_t at = output_offset(args, row, column);
-    const auto* residual = reinterpret_cast<const __half*>(args.residual);
-    auto* y = reinterpret_cast<__half*>(args.y);
+    const auto* residual = reinterpret_cast<const Element*>(args.residual);
+    auto* y = reinterpret_cast<Element*>(args.y);
     if constexpr (Function) return finish_function(args, sum, held, at, out_c - column);
     if (out_c % 8 == 0) {
-      __align__(16) __half r[8];
+      __align__(16) Element r[8];
       *reinterpret_cast<uint4*>(r) = held;
 #pragma unroll
-      for (int j = 0; j < 8; ++j) r[j] = finish_value(args, sum[j] + __half2float(r[j]));
+      for (int j = 0; j < 8; ++j) r[j] = finish_value<Element>(args, sum[j] + cuda::load(r[j]));
       *reinterpret_cast<uint4*>(y + at) = *reinterpret_cast<const uint4*>(r);
     } else {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         if (column + j >= out_c) break;
         y[at + j] =
-            finish_value(args, sum[j] + (residual != nullptr ? __half2float(residual[at + j]) : 0.0F));
+            finish_value<Element>(args, sum[j] + (residual != nullptr ? cuda::load(residual[at + j]) : 0.0F));
       }
     }
   }
@@ -75,20 +77,20 @@ struct HalfEpilogue {
     const int out_c = args.shape.out_c;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const auto* residual = reinterpret_cast<const __half*>(args.residual);
+    const auto* residual = reinterpret_cast<const Element*>(args.residual);
     const auto row_of = [&](int i, int h) { return F::first_row(warp) + i * F::kRowStep + lane / 4 + h * 8; };
     const auto column_of = [&](int j) { return F::first_column(warp) + j * 8 + lane % 4 * 2; };
     const auto place_of = [&](int row, int column) {
-      return reinterpret_cast<__half2*>(tile + T::tile_chunk(row, column / 8) * 16 + lane % 4 * 4);
+      return reinterpret_cast<Two*>(tile + T::tile_chunk(row, column / 8) * 16 + lane % 4 * 4);
     };
-    const auto with_residual = [&](float2 v, const __half2* at, int row, int column) {
+    const auto with_residual = [&](float2 v, const Two* at, int row, int column) {
       if (staged) {
-        const float2 r = __half22float2(*at);
+        const float2 r = to_floats(*at);
         v.x += r.x, v.y += r.y;
       } else if (residual != nullptr && first_row + row < args.rows) {
         const std::int64_t from = output_offset(args, first_row + row, first_column + column);
-        if (first_column + column < out_c) v.x += __half2float(residual[from]);
-        if (first_column + column + 1 < out_c) v.y += __half2float(residual[from + 1]);
+        if (first_column + column < out_c) v.x += cuda::load(residual[from]);
+        if (first_column + column + 1 < out_c) v.y += cuda::load(residual[from + 1]);
       }
       return v;
     };
@@ -102,14 +104,15 @@ struct HalfEpilogue {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int row = row_of(i, h);
-          __half2* at = place_of(row, column);
-          const float(&sums)[4] = fragments.sums[i][j];
+          Two* at = place_of(row, column);
+          const Sum(&sums)[4] = fragments.sums[i][j];
           const float2 v =
               with_residual(make_float2(sums[h * 2] + b.x, sums[h * 2 + 1] + b.y), at, row, column);
           if constexpr (Function) {
             values[h][j * 2] = v.x, values[h][j * 2 + 1] = v.y;
           } else {
-            *at = __halves2half2(finish_value(args, v.x), finish_value(args, v.y));
+            *at =
+                to_two<Element>(clamp_value(v.x, args.low, args.high), clamp_value(v.y, args.low, args.high));
           }
         }
       }
@@ -119,13 +122,13 @@ struct HalfEpilogue {
           apply_clamped(args.function, args.low, args.high, values[h]);
 #pragma unroll
           for (int j = 0; j < F::kN; ++j) {
-            *place_of(row_of(i, h), column_of(j)) = __floats2half2_rn(values[h][j * 2], values[h][j * 2 + 1]);
+            *place_of(row_of(i, h), column_of(j)) = to_two<Element>(values[h][j * 2], values[h][j * 2 + 1]);
           }
         }
       }
     }
     __syncthreads();
-    auto* y = reinterpret_cast<__half*>(args.y);
+    auto* y = reinterpret_cast<Element*>(args.y);
     const int group = static_cast<int>(threadIdx.x) % T::kGroups;
     const int column = first_column + group * 8;
     if (column >= out_c) return;
@@ -134,7 +137,7 @@ struct HalfEpilogue {
       const int row = static_cast<int>(threadIdx.x) / T::kGroups + i * T::kPass;
       if (first_row + row >= args.rows) break;
       const uint4 chunk = *reinterpret_cast<const uint4*>(tile + T::tile_chunk(row, group) * 16);
-      __half* to = y + output_offset(args, first_row + row, column);
+      Element* to = y + output_offset(args, first_row + row, column);
       if (out_c % 8 == 0) {
         *reinterpret_cast<uint4*>(to) = chunk;
       } else {
@@ -142,7 +145,7 @@ struct HalfEpilogue {
 #pragma unroll
         for (int c = 0; c < 8; ++c) {
           if (column + c < out_c)
-            to[c] = __ushort_as_half(static_cast<unsigned short>(words[c / 2] >> c % 2 * 16));
+            to[c] = of_bits<Element>(static_cast<unsigned short>(words[c / 2] >> c % 2 * 16));
         }
       }
     }
@@ -150,26 +153,26 @@ struct HalfEpilogue {
 
  private:
   /// finish_channels() with the function. left: channels from the first of the eight on.
-  static __device__ __forceinline__ void finish_function(const ConvGemmArgs& args, const float (&sum)[8],
+  static __device__ __forceinline__ void finish_function(const ConvGemmArgs& args, const Sum (&sum)[8],
                                                          uint4 held, std::int64_t at, int left) {
-    const auto* residual = reinterpret_cast<const __half*>(args.residual);
-    auto* y = reinterpret_cast<__half*>(args.y);
+    const auto* residual = reinterpret_cast<const Element*>(args.residual);
+    auto* y = reinterpret_cast<Element*>(args.y);
     const bool whole = args.shape.out_c % 8 == 0;
-    __align__(16) __half r[8];
+    __align__(16) Element r[8];
     *reinterpret_cast<uint4*>(r) = held;
     float v[8];
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       v[j] = sum[j];
       if (whole) {
-        v[j] += __half2float(r[j]);
+        v[j] += cuda::load(r[j]);
       } else if (residual != nullptr && j < left) {
-        v[j] += __half2float(residual[at + j]);
+        v[j] += cuda::load(residual[at + j]);
       }
     }
     apply_clamped(args.function, args.low, args.high, v);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) r[j] = __float2half_rn(v[j]);
+    for (int j = 0; j < 8; ++j) r[j] = store<Element>(v[j]);
     if (whole) {
       *reinterpret_cast<uint4*>(y + at) = *reinterpret_cast<const uint4*>(r);
       return;
@@ -181,8 +184,8 @@ struct HalfEpilogue {
   }
 };
 
-/// What y is: i8, i8 that went through a table (ConvGemmArgs::table), f16 or f32 (`stored`). One kernel for all would
-/// be up to a fifth slower where it writes i8.
+/// What y is: i8, i8 that went through a table (ConvGemmArgs::table), or f16, bf16 or f32 (`stored`). One kernel for
+/// all would be up to a fifth slower where it writes i8.
 enum class Int8Result : std::uint8_t { bytes, looked_up, real };
 
 /// x, residual and, before the table, an INT8 y are i8 with zero point 0.
@@ -249,6 +252,8 @@ struct Int8Epilogue {
       v = clamp_value(v, args.low, args.high);
       if (args.stored == StoredType::f16) {
         static_cast<__half*>(args.y)[at] = __float2half_rn(v);
+      } else if (args.stored == StoredType::bf16) {
+        static_cast<__nv_bfloat16*>(args.y)[at] = __float2bfloat16_rn(v);
       } else {
         static_cast<float*>(args.y)[at] = v;
       }
@@ -341,6 +346,8 @@ struct Int8Epilogue {
       write_elements(args, fragments, columns, first_row, first_column);
     } else if (args.stored == StoredType::f16) {
       write_runs<StoredType::f16>(args, fragments, columns, first_row, first_column);
+    } else if (args.stored == StoredType::bf16) {
+      write_runs<StoredType::bf16>(args, fragments, columns, first_row, first_column);
     } else {
       write_runs<StoredType::f32>(args, fragments, columns, first_row, first_column);
     }

@@ -64,6 +64,7 @@ ConvShape conv_gemm_shape(const NodeSpec& spec, const ConvAttributes& attributes
   s.dilation_h = narrow(w.dilation[0]), s.dilation_w = narrow(w.dilation[1]);
   s.pad_h = narrow(w.pad_begin[0]), s.pad_w = narrow(w.pad_begin[1]);
   s.groups = narrow(attributes.groups);
+  s.bf16 = spec.precision == Precision::bf16;
   return s;
 }
 
@@ -81,10 +82,18 @@ ConvShape pair_conv_shape(const NodeSpec& spec) {
 
 Refusal refuse_half_conv(const NodeSpec& spec) {
   const TensorDesc& x = *spec.inputs[0];
-  if (spec.precision != Precision::fp16 || x.dtype != DType::f16 || spec.outputs[0].dtype != DType::f16)
-    return "only fp16 is handled";
-  if (spec.has_input(3) && spec.inputs[3]->dtype != DType::f16) return "the residual must be f16";
+  if (Refusal reason = refuse_other_types(spec)) return reason;
   return refuse_conv_gemm(spec, layer_as<Conv>(spec.layer).attributes(), x.shape[1]);
+}
+
+Refusal refuse_other_types(const NodeSpec& spec, bool image) {
+  const DType type = internal::stored_type(spec.precision), x = spec.inputs[0]->dtype;
+  if (!stores_16_bits(spec.precision) || (x != type && !(image && x == DType::f32)) ||
+      spec.outputs[0].dtype != type)
+    return "only fp16 and bf16 are handled";
+  if (spec.has_input(3) && spec.inputs[3]->dtype != type)
+    return fmt::format("the residual must be {}", dtype_name(type));
+  return std::nullopt;
 }
 
 namespace {
@@ -346,7 +355,7 @@ std::optional<HalfFunction> function_of(const UnaryAttributes& a) {
 
 bool fuses_function(const NodeSpec& spec, const NodeSpec& next) {
   return spec.fusion.followers.empty() && next.layer.type() == Unary::kType &&
-         spec.outputs[0].dtype == DType::f16 && next.outputs[0].dtype == DType::f16 &&
+         is_stored_float(spec.outputs[0].dtype) && next.outputs[0].dtype == spec.outputs[0].dtype &&
          half_function_of(next).has_value();
 }
 
@@ -380,7 +389,7 @@ DeviceBuffer upload_table(const std::optional<ByteTable>& table) {
 namespace {
 
 bool is_real(DType type) {
-  return type == DType::f16 || type == DType::f32;
+  return is_stored_float(type) || type == DType::f32;
 }
 
 }  // namespace

@@ -34,13 +34,15 @@ Refusal refuse_grouped_conv_gemm(const NodeSpec& spec, const ConvAttributes& att
 
 /// The geometry, with in_c = units.
 ConvShape conv_gemm_shape(const NodeSpec& spec, const ConvAttributes& attributes, std::int64_t units);
-/// That of a Conv in fp16.
+/// That of a Conv in fp16 or bf16.
 ConvShape half_conv_shape(const NodeSpec& spec);
 /// That of a QConv whose x has an even number of channels: in_c in pairs of bytes.
 ConvShape pair_conv_shape(const NodeSpec& spec);
 
-/// Why a Conv is not one of f16 alone, its residual included, or what refuse_conv_gemm() says.
+/// Why a Conv is not one of f16 or of bf16 alone, its residual included, or what refuse_conv_gemm() says.
 Refusal refuse_half_conv(const NodeSpec& spec);
+/// Why x, the residual and y are not all stored as fp16, or bf16, as the spec's precision says. image: x may be f32.
+Refusal refuse_other_types(const NodeSpec& spec, bool image = false);
 
 /// The blocks of k that the spec's constant weights (f32, or i8 where two channels are a unit) keep.
 KeptDepth blocks_with_weights(const NodeSpec& spec, const ConvShape& shape);
@@ -171,9 +173,9 @@ class QConvGemmOperands {
   ConvGemmArgs epilogue_;
 };
 
-// The function of its results that an fp16 convolution computes as well (Fusions::epilogue).
+// The function of its results that a convolution in fp16 or bf16 computes as well (Fusions::epilogue).
 
-/// Fusions::epilogue of kernels that have HalfFunction: one Unary of f16, of a kind that it describes.
+/// Fusions::epilogue of kernels that have HalfFunction: one Unary of f16 or bf16, of a kind that it describes.
 bool fuses_function(const NodeSpec& spec, const NodeSpec& next);
 
 /// The function of a Unary; nothing where HalfFunction does not describe it.
@@ -199,7 +201,7 @@ DeviceBuffer upload_table(const std::optional<ByteTable>& table);
 // The global average of its results that "implicit_gemm" computes as well, and the Quantize after that
 // (Fusions::epilogue).
 
-/// Whether the node averages all positions of each channel, of f16 or f32.
+/// Whether the node averages all positions of each channel, of f16, bf16 or f32.
 bool is_average(const NodeSpec& node);
 
 /// Whether an average that follows spec's convolution, and the function that is fused into it, is computed with it.

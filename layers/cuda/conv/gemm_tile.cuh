@@ -16,15 +16,16 @@
 namespace pipit::internal::cuda {
 
 /// Sizes of one instance. Vector: 16-bit units of x that are together in memory, 8, or 4 for narrow images. Sum: float
-/// for halves, std::int32_t for bytes. A unit is a half or a pair of bytes, so both have the same rows in shared
-/// memory and the same steps. EndsUnstored: for ConvShape::unstored; an instance of its own, since the second kind of
-/// copy makes every kernel slower.
+/// for halves, BfloatSum for bfloat16, std::int32_t for bytes. A unit is a half or a pair of bytes, so both have the
+/// same rows in shared memory and the same steps. EndsUnstored: for ConvShape::unstored; an instance of its own, since
+/// the second kind of copy makes every kernel slower.
 template <int Rows, int Columns, int WarpRows, int WarpColumns, int Stages, int Vector,
           int BlocksPerProcessor, typename SumType = float, bool EndsUnstored = false>
 struct ConvGemmTraits {
   static constexpr bool kEndsUnstored = EndsUnstored;
   using Sum = SumType;
   static constexpr bool kInt8 = std::is_same_v<Sum, std::int32_t>;
+  using Element = NarrowOf<Sum>;  // of x, residual and y where sums are no integers
   static constexpr int kRows = Rows, kColumns = Columns, kStages = Stages, kVector = Vector;
   static constexpr int kWarpRows = WarpRows, kWarpColumns = WarpColumns;
   static constexpr int kThreads = WarpRows * WarpColumns * 32;

@@ -29,10 +29,11 @@ __device__ __forceinline__ std::uint32_t scrambled(std::uint32_t x) {
   return x ^ x >> 16;
 }
 
-// Two halves between 0.125 and 0.25 of either sign, or four bytes.
+// Two halves or bfloat16 between 0.125 and 0.25 of either sign, or four bytes.
 template <typename Sum>
 __device__ __forceinline__ std::uint32_t random_operands(std::uint32_t seed) {
   const std::uint32_t bits = scrambled(seed);
+  if (std::is_same_v<Sum, BfloatSum>) return (bits & 0x807F807FU) | 0x3E003E00U;
   return std::is_same_v<Sum, float> ? (bits & 0x83FF83FFU) | 0x30003000U : bits;
 }
 
@@ -129,6 +130,9 @@ void launch_products(Products products, int blocks, int steps, cudaStream_t stre
     case Products::fp16:
       tensor_products<float><<<blocks, kTensorThreads, 0, stream>>>(steps, nullptr);
       break;
+    case Products::bf16:
+      tensor_products<BfloatSum><<<blocks, kTensorThreads, 0, stream>>>(steps, nullptr);
+      break;
     case Products::int8:
       tensor_products<int><<<blocks, kTensorThreads, 0, stream>>>(steps, nullptr);
       break;
@@ -140,7 +144,7 @@ void launch_products(Products products, int blocks, int steps, cudaStream_t stre
 
 double products_of_step(Products products) {
   if (products == Products::fp32) return double{kFloatThreads} * kChains * kFloatSums;
-  return double{kRows} * kColumns * (products == Products::fp16 ? kRowBytes / 2 : kRowBytes);
+  return double{kRows} * kColumns * (products == Products::int8 ? kRowBytes : kRowBytes / 2);
 }
 
 int blocks_per_processor(Products products) {

@@ -14,7 +14,7 @@ enum class MemoryLoop : std::uint8_t { read, write, copy, add };
 
 /// Launches `blocks` blocks, each of which does `steps` steps of multiply-accumulates: of halves and bytes on tensor
 /// cores (warpgroup products on Hopper), whose operands are random and lie in shared memory or registers, of floats in
-/// registers. Nothing else is read, and nothing written. fp32, fp16 or int8.
+/// registers. Nothing else is read, and nothing written. fp32, fp16, bf16 or int8.
 void launch_products(Products products, int blocks, int steps, cudaStream_t stream);
 /// Multiply-accumulates of a block in a step, and how many blocks a multiprocessor is to have.
 double products_of_step(Products products);

@@ -44,7 +44,7 @@ void launch(const char* name, void (*kernel)(Parameters...), std::int64_t points
 
 /// True for the types that kernels compute with in float.
 constexpr bool is_float_or_half(DType type) {
-  return type == DType::f32 || type == DType::f16;
+  return type == DType::f32 || is_stored_float(type);
 }
 
 /// Refuses int8 precision, and operands whose offsets do not fit 31 bits.
@@ -61,11 +61,11 @@ inline Refusal refuse_unless_indexable(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-/// The same, and only f32 and f16 operands.
+/// The same, and only f32, f16 and bf16 operands.
 inline Refusal refuse_unless_float_or_half(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_indexable(spec)) return reason;
   const auto reason = [](const TensorDesc& desc) {
-    return "an operand is " + std::string(dtype_name(desc.dtype)) + ", only f32 and f16 are handled";
+    return "an operand is " + std::string(dtype_name(desc.dtype)) + ", only f32, f16 and bf16 are handled";
   };
   for (const TensorDesc* input : spec.inputs) {
     if (input != nullptr && !is_float_or_half(input->dtype)) return reason(*input);

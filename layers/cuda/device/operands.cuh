@@ -2,6 +2,7 @@
 // collapsed dimensions.
 #pragma once
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <algorithm>
@@ -65,14 +66,25 @@ struct Out {
   explicit Out(const TensorView& view) : data(view.data), type(view.desc.dtype) {}
 };
 
+/// f16 or bf16.
+__device__ inline bool has_16_bits(DType type) {
+  return type == DType::f16 || type == DType::bf16;
+}
+
 __device__ inline float half_bits_to_float(unsigned short bits) {
   return __half2float(__ushort_as_half(bits));
 }
 __device__ inline unsigned short float_to_half_bits(float x) {
   return __half_as_ushort(__float2half_rn(x));
 }
+__device__ inline float bfloat_bits_to_float(unsigned short bits) {
+  return __uint_as_float(static_cast<unsigned>(bits) << 16);
+}
+__device__ inline unsigned short float_to_bfloat_bits(float x) {
+  return __bfloat16_as_ushort(__float2bfloat16_rn(x));
+}
 
-/// Element `i` as W, which is float (f16, f32), double (also f64) or std::int64_t (integers); bool fits all.
+/// Element `i` as W, which is float (f16, bf16, f32), double (also f64) or std::int64_t (integers); bool fits all.
 template <typename W>
 __device__ inline W load(const In& in, std::int64_t i) {
   if constexpr (std::is_same_v<W, std::int64_t>) {
@@ -88,6 +100,7 @@ __device__ inline W load(const In& in, std::int64_t i) {
     }
   } else {
     if (in.type == DType::f16) return half_bits_to_float(static_cast<const unsigned short*>(in.data)[i]);
+    if (in.type == DType::bf16) return bfloat_bits_to_float(static_cast<const unsigned short*>(in.data)[i]);
     if constexpr (std::is_same_v<W, double>) {
       if (in.type == DType::f64) return static_cast<const double*>(in.data)[i];
     }
@@ -114,6 +127,8 @@ __device__ inline void store(const Out& out, std::int64_t i, W value) {
     }
   } else if (out.type == DType::f16) {
     static_cast<unsigned short*>(out.data)[i] = float_to_half_bits(static_cast<float>(value));
+  } else if (out.type == DType::bf16) {
+    static_cast<unsigned short*>(out.data)[i] = float_to_bfloat_bits(static_cast<float>(value));
   } else {
     if constexpr (std::is_same_v<W, double>) {
       if (out.type == DType::f64) {
@@ -125,10 +140,10 @@ __device__ inline void store(const Out& out, std::int64_t i, W value) {
   }
 }
 
-/// V (4 or 8) neighbours from element `i` on, f32 or f16, aligned to V elements or 16 bytes.
+/// V (4 or 8) neighbours from element `i` on, f32, f16 or bf16, aligned to V elements or 16 bytes.
 template <int V>
 __device__ inline void load_vector(const In& in, std::int64_t i, float (&x)[V]) {
-  if (in.type == DType::f16) {
+  if (has_16_bits(in.type)) {
     unsigned words[V / 2];
     const auto* from = static_cast<const unsigned short*>(in.data) + i;
     if constexpr (V == 8) {
@@ -138,9 +153,13 @@ __device__ inline void load_vector(const In& in, std::int64_t i, float (&x)[V]) 
       const uint2 v = *reinterpret_cast<const uint2*>(from);
       words[0] = v.x, words[1] = v.y;
     }
+    const auto bits = [&](int k) { return static_cast<unsigned short>(words[k / 2] >> (k % 2 * 16)); };
+    if (in.type == DType::f16) {
 #pragma unroll
-    for (int k = 0; k < V; ++k) {
-      x[k] = half_bits_to_float(static_cast<unsigned short>(words[k / 2] >> (k % 2 * 16)));
+      for (int k = 0; k < V; ++k) x[k] = half_bits_to_float(bits(k));
+    } else {
+#pragma unroll
+      for (int k = 0; k < V; ++k) x[k] = bfloat_bits_to_float(bits(k));
     }
   } else {
 #pragma unroll
@@ -153,11 +172,16 @@ __device__ inline void load_vector(const In& in, std::int64_t i, float (&x)[V]) 
 
 template <int V>
 __device__ inline void store_vector(const Out& out, std::int64_t i, const float (&x)[V]) {
-  if (out.type == DType::f16) {
+  if (has_16_bits(out.type)) {
     unsigned words[V / 2];
+    const auto fill = [&](const auto& bits) {
 #pragma unroll
-    for (int k = 0; k < V; k += 2) {
-      words[k / 2] = float_to_half_bits(x[k]) | static_cast<unsigned>(float_to_half_bits(x[k + 1])) << 16;
+      for (int k = 0; k < V; k += 2) words[k / 2] = bits(x[k]) | static_cast<unsigned>(bits(x[k + 1])) << 16;
+    };
+    if (out.type == DType::f16) {
+      fill([](float v) { return float_to_half_bits(v); });
+    } else {
+      fill([](float v) { return float_to_bfloat_bits(v); });
     }
     auto* to = static_cast<unsigned short*>(out.data) + i;
     if constexpr (V == 8) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "layers/cuda/device/fast_division.h"
 #include "layers/ops/quantization.h"
 
 namespace pipit::internal::cuda {
@@ -20,7 +21,12 @@ struct IntegerOperand {
 };
 
 /// What results are stored as.
-enum class StoredType : std::uint8_t { i8, u8, f16, f32 };
+enum class StoredType : std::uint8_t { i8, u8, f16, bf16, f32 };
+
+/// Whether that is a floating-point number.
+PIPIT_HOST_DEVICE constexpr bool is_real(StoredType type) {
+  return type >= StoredType::f16;
+}
 
 constexpr StoredType stored_type(DType type) {
   switch (type) {
@@ -30,6 +36,8 @@ constexpr StoredType stored_type(DType type) {
       return StoredType::u8;
     case DType::f16:
       return StoredType::f16;
+    case DType::bf16:
+      return StoredType::bf16;
     default:
       return StoredType::f32;
   }

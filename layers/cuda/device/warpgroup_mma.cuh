@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "layers/cuda/device/elements.cuh"
+
 // Only the architecture-specific target has these instructions.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define PIPIT_WARPGROUP_MMA 1
@@ -47,12 +49,15 @@ __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(Count));
 }
 
-// Sums as operands, c: "+f" or "+r", and as asm names them.
-#define PIPIT_SUMS_4(c, d, j) c(d[j][0]), c(d[j][1]), c(d[j][2]), c(d[j][3])
-#define PIPIT_SUMS_16(c, d, j) \
-  PIPIT_SUMS_4(c, d, j), PIPIT_SUMS_4(c, d, j + 1), PIPIT_SUMS_4(c, d, j + 2), PIPIT_SUMS_4(c, d, j + 3)
-#define PIPIT_SUMS_32(c, d, j) PIPIT_SUMS_16(c, d, j), PIPIT_SUMS_16(c, d, j + 4)
-#define PIPIT_SUMS_64(c, d, j) PIPIT_SUMS_32(c, d, j), PIPIT_SUMS_32(c, d, j + 8)
+// Sums as operands, c: "+f" or "+r", of: the register of one; and as asm names them.
+#define PIPIT_SUM(sum) sum
+#define PIPIT_BFLOAT_SUM(sum) sum.value
+#define PIPIT_SUMS_4(c, of, d, j) c(of(d[j][0])), c(of(d[j][1])), c(of(d[j][2])), c(of(d[j][3]))
+#define PIPIT_SUMS_16(c, of, d, j)                                                         \
+  PIPIT_SUMS_4(c, of, d, j), PIPIT_SUMS_4(c, of, d, j + 1), PIPIT_SUMS_4(c, of, d, j + 2), \
+      PIPIT_SUMS_4(c, of, d, j + 3)
+#define PIPIT_SUMS_32(c, of, d, j) PIPIT_SUMS_16(c, of, d, j), PIPIT_SUMS_16(c, of, d, j + 4)
+#define PIPIT_SUMS_64(c, of, d, j) PIPIT_SUMS_32(c, of, d, j), PIPIT_SUMS_32(c, of, d, j + 8)
 #define PIPIT_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define PIPIT_NAMES_32 \
   PIPIT_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -66,19 +71,19 @@ __device__ __forceinline__ void take_registers() {
 __device__ __forceinline__ void multiply_group(float (&d)[4][4], std::uint64_t a, std::uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" PIPIT_NAMES_16
                "}, %16, %17, 1, 1, 1, 0, 0;\n"
-               : PIPIT_SUMS_16("+f", d, 0)
+               : PIPIT_SUMS_16("+f", PIPIT_SUM, d, 0)
                : "l"(a), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(float (&d)[8][4], std::uint64_t a, std::uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" PIPIT_NAMES_32
                "}, %32, %33, 1, 1, 1, 0, 0;\n"
-               : PIPIT_SUMS_32("+f", d, 0)
+               : PIPIT_SUMS_32("+f", PIPIT_SUM, d, 0)
                : "l"(a), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(float (&d)[16][4], std::uint64_t a, std::uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" PIPIT_NAMES_64
                "}, %64, %65, 1, 1, 1, 0, 0;\n"
-               : PIPIT_SUMS_64("+f", d, 0)
+               : PIPIT_SUMS_64("+f", PIPIT_SUM, d, 0)
                : "l"(a), "l"(b));
 }
 
@@ -88,38 +93,80 @@ __device__ __forceinline__ void multiply_group(float (&d)[4][4], const std::uint
                                                std::uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" PIPIT_NAMES_16
                "}, {%16, %17, %18, %19}, %20, 1, 1, 1, 0;\n"
-               : PIPIT_SUMS_16("+f", d, 0)
+               : PIPIT_SUMS_16("+f", PIPIT_SUM, d, 0)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(float (&d)[8][4], const std::uint32_t (&a)[4],
                                                std::uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" PIPIT_NAMES_32
                "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;\n"
-               : PIPIT_SUMS_32("+f", d, 0)
+               : PIPIT_SUMS_32("+f", PIPIT_SUM, d, 0)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(float (&d)[16][4], const std::uint32_t (&a)[4],
                                                std::uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" PIPIT_NAMES_64
                "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;\n"
-               : PIPIT_SUMS_64("+f", d, 0)
+               : PIPIT_SUMS_64("+f", PIPIT_SUM, d, 0)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+// Both of bfloat16.
+__device__ __forceinline__ void multiply_group(BfloatSum (&d)[4][4], std::uint64_t a, std::uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" PIPIT_NAMES_16
+               "}, %16, %17, 1, 1, 1, 0, 0;\n"
+               : PIPIT_SUMS_16("+f", PIPIT_BFLOAT_SUM, d, 0)
+               : "l"(a), "l"(b));
+}
+__device__ __forceinline__ void multiply_group(BfloatSum (&d)[8][4], std::uint64_t a, std::uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" PIPIT_NAMES_32
+               "}, %32, %33, 1, 1, 1, 0, 0;\n"
+               : PIPIT_SUMS_32("+f", PIPIT_BFLOAT_SUM, d, 0)
+               : "l"(a), "l"(b));
+}
+__device__ __forceinline__ void multiply_group(BfloatSum (&d)[16][4], std::uint64_t a, std::uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" PIPIT_NAMES_64
+               "}, %64, %65, 1, 1, 1, 0, 0;\n"
+               : PIPIT_SUMS_64("+f", PIPIT_BFLOAT_SUM, d, 0)
+               : "l"(a), "l"(b));
+}
+
+__device__ __forceinline__ void multiply_group(BfloatSum (&d)[4][4], const std::uint32_t (&a)[4],
+                                               std::uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" PIPIT_NAMES_16
+               "}, {%16, %17, %18, %19}, %20, 1, 1, 1, 0;\n"
+               : PIPIT_SUMS_16("+f", PIPIT_BFLOAT_SUM, d, 0)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+__device__ __forceinline__ void multiply_group(BfloatSum (&d)[8][4], const std::uint32_t (&a)[4],
+                                               std::uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" PIPIT_NAMES_32
+               "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;\n"
+               : PIPIT_SUMS_32("+f", PIPIT_BFLOAT_SUM, d, 0)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+__device__ __forceinline__ void multiply_group(BfloatSum (&d)[16][4], const std::uint32_t (&a)[4],
+                                               std::uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" PIPIT_NAMES_64
+               "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;\n"
+               : PIPIT_SUMS_64("+f", PIPIT_BFLOAT_SUM, d, 0)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
 // Signed bytes with int32 sums: a row of 128 bytes holds 128 bytes of k, and 32 of them are one product's depth.
 __device__ __forceinline__ void multiply_group(int (&d)[4][4], std::uint64_t a, std::uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {" PIPIT_NAMES_16 "}, %16, %17, 1;\n"
-               : PIPIT_SUMS_16("+r", d, 0)
+               : PIPIT_SUMS_16("+r", PIPIT_SUM, d, 0)
                : "l"(a), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(int (&d)[8][4], std::uint64_t a, std::uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {" PIPIT_NAMES_32 "}, %32, %33, 1;\n"
-               : PIPIT_SUMS_32("+r", d, 0)
+               : PIPIT_SUMS_32("+r", PIPIT_SUM, d, 0)
                : "l"(a), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(int (&d)[16][4], std::uint64_t a, std::uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" PIPIT_NAMES_64 "}, %64, %65, 1;\n"
-               : PIPIT_SUMS_64("+r", d, 0)
+               : PIPIT_SUMS_64("+r", PIPIT_SUM, d, 0)
                : "l"(a), "l"(b));
 }
 
@@ -128,23 +175,25 @@ __device__ __forceinline__ void multiply_group(int (&d)[16][4], std::uint64_t a,
 __device__ __forceinline__ void multiply_group(int (&d)[4][4], const std::uint32_t (&a)[4], std::uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {" PIPIT_NAMES_16
                "}, {%16, %17, %18, %19}, %20, 1;\n"
-               : PIPIT_SUMS_16("+r", d, 0)
+               : PIPIT_SUMS_16("+r", PIPIT_SUM, d, 0)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(int (&d)[8][4], const std::uint32_t (&a)[4], std::uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {" PIPIT_NAMES_32
                "}, {%32, %33, %34, %35}, %36, 1;\n"
-               : PIPIT_SUMS_32("+r", d, 0)
+               : PIPIT_SUMS_32("+r", PIPIT_SUM, d, 0)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 __device__ __forceinline__ void multiply_group(int (&d)[16][4], const std::uint32_t (&a)[4],
                                                std::uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" PIPIT_NAMES_64
                "}, {%64, %65, %66, %67}, %68, 1;\n"
-               : PIPIT_SUMS_64("+r", d, 0)
+               : PIPIT_SUMS_64("+r", PIPIT_SUM, d, 0)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
+#undef PIPIT_SUM
+#undef PIPIT_BFLOAT_SUM
 #undef PIPIT_SUMS_4
 #undef PIPIT_SUMS_16
 #undef PIPIT_SUMS_32

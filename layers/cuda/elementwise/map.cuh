@@ -64,7 +64,7 @@ void launch_map(const char* name, std::span<const ConstTensorView> inputs, const
                  operands, f);
 }
 
-/// The same for f32 and f16 operands in float, 16 bytes a thread where the operands allow it.
+/// The same for f32, f16 and bf16 operands in float, 16 bytes a thread where the operands allow it.
 template <int N, typename F>
 void launch_float_map(const char* name, std::span<const ConstTensorView> inputs, const TensorView& y,
                       const F& f, const RunContext& context) {
@@ -72,14 +72,14 @@ void launch_float_map(const char* name, std::span<const ConstTensorView> inputs,
   std::array<const void*, N + 1> data{y.data};
   std::array<std::size_t, N + 1> bytes{dtype_bytes(y.desc.dtype)};
   MapInputs<N> operands;
-  bool half = y.desc.dtype == DType::f16;
+  bool half = is_stored_float(y.desc.dtype);
   bool plain = is_float_or_half(y.desc.dtype);
   for (std::size_t k = 0; k < N; ++k) {
     descs[k + 1] = &inputs[k].desc;
     data[k + 1] = inputs[k].data;
     bytes[k + 1] = dtype_bytes(inputs[k].desc.dtype);
     operands.in[k] = In(inputs[k]);
-    half = half || inputs[k].desc.dtype == DType::f16;
+    half = half || is_stored_float(inputs[k].desc.dtype);
     plain = plain && is_float_or_half(inputs[k].desc.dtype);
   }
   const auto loop = broadcast_loop<N + 1>(descs);

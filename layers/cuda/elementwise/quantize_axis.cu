@@ -93,13 +93,13 @@ class DequantizeAxisKernel final : public AxisKernel {
 
 Refusal refuse_quantize_axis(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_indexable(spec)) return reason;
-  if (!is_float_or_half(spec.inputs[0]->dtype)) return "x is neither f32 nor f16";
+  if (!is_float_or_half(spec.inputs[0]->dtype)) return "x is neither f32, f16 nor bf16";
   return std::nullopt;
 }
 
 Refusal refuse_dequantize_axis(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_indexable(spec)) return reason;
-  if (!is_float_or_half(spec.outputs[0].dtype)) return "the output is neither f32 nor f16";
+  if (!is_float_or_half(spec.outputs[0].dtype)) return "the output is neither f32, f16 nor bf16";
   return std::nullopt;
 }
 

@@ -84,9 +84,9 @@ struct ImageScale {
 // What a global average is stored as, by itself or as the Quantize after it makes it. Plain C++.
 
 struct AverageResult {
-  StoredType type = StoredType::f32;  ///< integers: what the Quantize makes of it
-  bool as_half = false;               ///< that Quantize reads halves
-  int zero_point = 0;                 ///< of integers, like all that follows
+  StoredType type = StoredType::f32;     ///< integers: what the Quantize makes of it
+  StoredType read_as = StoredType::f32;  ///< what that Quantize reads
+  int zero_point = 0;                    ///< of integers, like all that follows
   float scale = 1;
   float low = 0, high = 0;
 
@@ -95,7 +95,7 @@ struct AverageResult {
   AverageResult(DType average, const Quantization* quantized) : type(stored_type(average)) {
     if (quantized == nullptr) return;
     const StepBounds bounds = step_bounds(*quantized, -INFINITY, INFINITY);
-    type = stored_type(quantized->dtype), as_half = average == DType::f16;
+    type = stored_type(quantized->dtype), read_as = stored_type(average);
     zero_point = quantized->zero_point, scale = quantized->scale;
     low = bounds.low, high = bounds.high;
   }

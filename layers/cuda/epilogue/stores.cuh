@@ -2,8 +2,6 @@
 // where they can be avoided: those have a quarter of the rate of additions. Functions of halves; averages.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include <cmath>
 #include <cstdint>
 
@@ -136,16 +134,17 @@ __device__ __forceinline__ void store_run(float* y, const float (&v)[Count]) {
   for (int k = 0; k < Count; k += 4)
     reinterpret_cast<float4*>(y)[k / 4] = make_float4(v[k], v[k + 1], v[k + 2], v[k + 3]);
 }
-template <int Count>
-__device__ __forceinline__ void store_run(__half* y, const float (&v)[Count]) {
+/// Element: __half or __nv_bfloat16.
+template <typename Element, int Count>
+__device__ __forceinline__ void store_run(Element* y, const float (&v)[Count]) {
   struct alignas(Count * 2) {
-    __half2 pair[Count / 2];
+    TwoOf<Element> pair[Count / 2];
   } run;
 #pragma unroll
-  for (int k = 0; k < Count; k += 2) run.pair[k / 2] = __floats2half2_rn(v[k], v[k + 1]);
+  for (int k = 0; k < Count; k += 2) run.pair[k / 2] = to_two<Element>(v[k], v[k + 1]);
   *reinterpret_cast<decltype(run)*>(y) = run;
 }
-/// The same of clamped values, as f16 or f32.
+/// The same of clamped values, as f16, bf16 or f32.
 template <int Count>
 __device__ __forceinline__ void store_clamped(StoredType type, void* y, std::int64_t at,
                                               const float (&v)[Count], float low, float high) {
@@ -154,12 +153,14 @@ __device__ __forceinline__ void store_clamped(StoredType type, void* y, std::int
   for (int k = 0; k < Count; ++k) clamped[k] = clamp_value(v[k], low, high);
   if (type == StoredType::f16) {
     store_run(static_cast<__half*>(y) + at, clamped);
+  } else if (type == StoredType::bf16) {
+    store_run(static_cast<__nv_bfloat16*>(y) + at, clamped);
   } else {
     store_run(static_cast<float*>(y) + at, clamped);
   }
 }
 
-// The element-wise functions of fp16 convolutions, of values in registers.
+// The element-wise functions of convolutions in fp16 and bf16, of values in registers.
 
 namespace half_function {
 
@@ -176,7 +177,8 @@ __device__ __forceinline__ float logistic(float x) {
 
 /// v[i] = f(v[i]), for results that are rounded to half, by up to 2^-11 of them. A logistic gate is off by less than
 /// 2^-17 of itself wherever the half is not zero: then the gate is above 2^-41 (a half ends at 2^-25, x at 2^16), and
-/// |slope x| < 41 is off by 2^-23 of itself. NaN stays NaN, and no finite v[i] becomes one. The branch is the same for
+/// |slope x| < 41 is off by 2^-23 of itself. A bfloat16 ends at 2^-134 instead: there |slope x| < 128, and the gate is
+/// off by 2^-17 of itself, or by 2^-126. NaN stays NaN, and no finite v[i] becomes one. The branch is the same for
 /// all threads and taken once for many values, so that their instructions overlap.
 template <int Count>
 __device__ __forceinline__ void apply(const HalfFunction& f, float (&v)[Count]) {
@@ -213,8 +215,11 @@ __device__ __forceinline__ void store_average(const AverageResult& result, void*
     static_cast<float*>(y)[at] = v;
   } else if (result.type == StoredType::f16) {
     static_cast<__half*>(y)[at] = __float2half_rn(v);
+  } else if (result.type == StoredType::bf16) {
+    static_cast<__nv_bfloat16*>(y)[at] = __float2bfloat16_rn(v);
   } else {
-    if (result.as_half) v = __half2float(__float2half_rn(v));
+    if (result.read_as == StoredType::f16) v = rounded<__half>(v);
+    if (result.read_as == StoredType::bf16) v = rounded<__nv_bfloat16>(v);
     const QuantizedStore store{result.type, result.zero_point, result.low, result.high};
     static_cast<std::uint8_t*>(y)[at] = static_cast<std::uint8_t>(store.integer(__fdiv_rn(v, result.scale)));
   }
@@ -232,7 +237,7 @@ struct AverageStore {
   // Neighbours, `at` being a multiple of V.
   template <int V>
   __device__ void operator()(void* y, std::int64_t at, const int (&sums)[V], int count) const {
-    if (V == 1 || store.type == StoredType::f32 || store.type == StoredType::f16) {
+    if (V == 1 || is_real(store.type)) {
 #pragma unroll
       for (int v = 0; v < V; ++v) (*this)(y, at + v, sums[v], count);
     } else {

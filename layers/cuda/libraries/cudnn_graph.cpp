@@ -292,6 +292,8 @@ cudnnDataType_t data_type(DType type) {
   switch (type) {
     case DType::f16:
       return CUDNN_DATA_HALF;
+    case DType::bf16:
+      return CUDNN_DATA_BFLOAT16;
     case DType::i8:
       return CUDNN_DATA_INT8;
     default:

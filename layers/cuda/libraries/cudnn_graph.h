@@ -73,8 +73,8 @@ struct CudnnConv {
     std::vector<std::int64_t> strides;
   };
   DType dtype =
-      DType::f32;  ///< f16 or f32 of all tensors (sums are f32, never TF32); i8 of x, w and residual
-  DType y_dtype = DType::f32;  ///< INT8 only: i8, f16 or f32
+      DType::f32;  ///< f16, bf16 or f32 of all tensors (sums are f32, never TF32); i8 of x, w and residual
+  DType y_dtype = DType::f32;  ///< INT8 only: i8, f16, bf16 or f32
   Tensor x;
   Tensor w;
   Tensor y;

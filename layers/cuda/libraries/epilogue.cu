@@ -42,6 +42,9 @@ void apply_epilogue(void* y, DType type, std::int64_t rows, std::int64_t columns
   if (type == DType::f16) {
     epilogue<<<grid, kThreads, 0, stream>>>(static_cast<__half*>(y), rows, columns, first, second, clamp.low,
                                             clamp.high);
+  } else if (type == DType::bf16) {
+    epilogue<<<grid, kThreads, 0, stream>>>(static_cast<__nv_bfloat16*>(y), rows, columns, first, second,
+                                            clamp.low, clamp.high);
   } else {
     epilogue<<<grid, kThreads, 0, stream>>>(static_cast<float*>(y), rows, columns, first, second, clamp.low,
                                             clamp.high);

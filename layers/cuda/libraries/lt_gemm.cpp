@@ -25,11 +25,21 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
   PIPIT_CUBLASLT(cublaslt().preference_set(preference, attribute, &value, sizeof value));
 }
 
+cudaDataType_t data_type(DType type) {
+  switch (type) {
+    case DType::f16:
+      return CUDA_R_16F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
 cublasLtMatrixLayout_t make_layout(const GemmShape& shape, DType dtype, std::int64_t rows,
                                    std::int64_t columns, std::int64_t ld, std::int64_t step) {
   cublasLtMatrixLayout_t layout = nullptr;
-  PIPIT_CUBLASLT(cublaslt().layout_create(&layout, dtype == DType::f16 ? CUDA_R_16F : CUDA_R_32F,
-                                          static_cast<std::uint64_t>(rows),
+  PIPIT_CUBLASLT(cublaslt().layout_create(&layout, data_type(dtype), static_cast<std::uint64_t>(rows),
                                           static_cast<std::uint64_t>(columns), ld));
   if (shape.batch > 1) {
     set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(shape.batch));

@@ -41,7 +41,7 @@ inline int proposal_number(std::string_view variant) {
 // A matrix product of cuBLASLt whose algorithm is chosen once.
 
 /// D = epilogue(alpha * A' * B' + beta * C), all row-major: A' [m, k], B' [k, n], C and D [m, n]. Distances in
-/// elements. Operands are f16 or f32;
+/// elements. Operands are f16, bf16 or f32;
 /// arithmetic is fp32 (never TF32).
 struct GemmShape {
   DType dtype = DType::f32;  ///< of A and B, and of C, D and the bias unless wide_output
@@ -106,7 +106,7 @@ struct Addend {
   float scale = 1;
 };
 
-/// y [rows, columns], row-major and dense, f32 or f16: y = clamp(y + first + second), fp32 inside. NaN stays NaN.
+/// y [rows, columns], row-major and dense, f32, f16 or bf16: y = clamp(y + first + second), fp32 inside. NaN stays NaN.
 void apply_epilogue(void* y, DType type, std::int64_t rows, std::int64_t columns, const Addend& first,
                     const Addend& second, const Clamp& clamp, cudaStream_t stream);
 

@@ -1,3 +1,4 @@
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <algorithm>
@@ -90,6 +91,10 @@ void simple_gemm(const SimpleGemm& gemm, DType type, DType output, const void* a
     launch<__half, __half>(gemm, a, b, addend, d, stream);
   } else if (type == DType::f16) {
     launch<__half, float>(gemm, a, b, addend, d, stream);
+  } else if (type == DType::bf16 && output == DType::bf16) {
+    launch<__nv_bfloat16, __nv_bfloat16>(gemm, a, b, addend, d, stream);
+  } else if (type == DType::bf16) {
+    launch<__nv_bfloat16, float>(gemm, a, b, addend, d, stream);
   } else {
     launch<float, float>(gemm, a, b, addend, d, stream);
   }
@@ -101,19 +106,21 @@ constexpr int kWarps = 4;                   // of a block, a column each
 constexpr int kLoads = 8;                   // 16-byte loads of a lane that are in flight together
 constexpr int kChunksAtOnce = 32 * kLoads;  // chunks of eight halves that a warp reads at once
 
+template <typename Element>
 __device__ __forceinline__ void multiply_add(const uint4& a, const uint4& b, float& even, float& odd) {
   const unsigned x[4] = {a.x, a.y, a.z, a.w};
   const unsigned w[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float2 p = __half22float2(*reinterpret_cast<const __half2*>(&x[i]));
-    const float2 q = __half22float2(*reinterpret_cast<const __half2*>(&w[i]));
+    const float2 p = to_floats<Element>(x[i]);
+    const float2 q = to_floats<Element>(w[i]);
     even = fmaf(p.x, q.x, even);
     odd = fmaf(p.y, q.y, odd);
   }
 }
 
 // A warp per column: its lanes share k, each reading every 32nd chunk of eight.
+template <typename Element>
 __global__ void __launch_bounds__(kWarps * 32) skinny_gemm(const __grid_constant__ SkinnyGemm g) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int column = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
@@ -145,7 +152,7 @@ __global__ void __launch_bounds__(kWarps * 32) skinny_gemm(const __grid_constant
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
         const int chunk = first + i * 32 + lane;
-        if (chunk < chunks) multiply_add(rows[m * chunks + chunk], w[i], sum[m][0], sum[m][1]);
+        if (chunk < chunks) multiply_add<Element>(rows[m * chunks + chunk], w[i], sum[m][0], sum[m][1]);
       }
     }
   }
@@ -163,7 +170,7 @@ __global__ void __launch_bounds__(kWarps * 32) skinny_gemm(const __grid_constant
   v = v > g.high ? g.high : v;
   const std::int64_t at = static_cast<std::int64_t>(lane) * g.n + column;
   if (g.y_half) {
-    static_cast<__half*>(g.y)[at] = __float2half_rn(v);
+    static_cast<Element*>(g.y)[at] = store<Element>(v);
   } else {
     static_cast<float*>(g.y)[at] = v;
   }
@@ -172,12 +179,13 @@ __global__ void __launch_bounds__(kWarps * 32) skinny_gemm(const __grid_constant
 }  // namespace
 
 cudaError_t skinny_gemm_overlaps(bool& result) {
-  return can_overlap(reinterpret_cast<const void*>(&skinny_gemm), result);
+  return can_overlap(reinterpret_cast<const void*>(&skinny_gemm<__half>), result);
 }
 
 cudaError_t launch_skinny_gemm(const SkinnyGemm& gemm, cudaStream_t stream) {
   const dim3 grid((static_cast<unsigned>(gemm.n) + kWarps - 1) / kWarps);
-  return launch_kernel(skinny_gemm, {grid, dim3(kWarps * 32), 0, gemm.overlap}, stream, gemm);
+  return launch_kernel(gemm.bf16 ? skinny_gemm<__nv_bfloat16> : skinny_gemm<__half>,
+                       {grid, dim3(kWarps * 32), 0, gemm.overlap}, stream, gemm);
 }
 
 }  // namespace pipit::internal::cuda

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "engine/graph/dtype.h"
-#include "engine/graph/half.h"
 #include "layers/cuda/libraries/lt_gemm.h"
 #include "layers/ops/clamp.h"
 
@@ -29,7 +28,7 @@ struct SimpleGemm {
   Clamp clamp;
 };
 
-/// A and B are of `type`, the addend and D of `output`, on the GPU: both f32, both f16, or f16 and f32.
+/// A and B are of `type`, the addend and D of `output`, on the GPU: both f32, both f16 or bf16, or f32 of f16 or bf16.
 void simple_gemm(const SimpleGemm& gemm, DType type, DType output, const void* a, const void* b,
                  const Addend& addend, void* d, cudaStream_t stream);
 
@@ -37,12 +36,13 @@ void simple_gemm(const SimpleGemm& gemm, DType type, DType output, const void* a
 
 inline constexpr int kSkinnyRows = 8;  ///< most rows of A
 
-/// y = clamp(alpha * A * B' + bias): A [m, k] and B [n, k] are f16 with k a multiple of 8, both on 16 bytes; y [m, n]
-/// is f16 where y_half, else f32. fp32 arithmetic; the order of additions depends on k only.
+/// y = clamp(alpha * A * B' + bias): A [m, k] and B [n, k] are f16 or bf16 with k a multiple of 8, both on 16 bytes; y
+/// [m, n] is of their type where y_half, else f32. fp32 arithmetic; the order of additions depends on k only.
 struct SkinnyGemm {
   int m = 1, n = 1, k = 8;
-  const Half* a = nullptr;
-  const Half* b = nullptr;
+  bool bf16 = false;
+  const void* a = nullptr;
+  const void* b = nullptr;
   const float* bias = nullptr;  ///< [n]
   void* y = nullptr;
   bool y_half = true;
@@ -52,7 +52,7 @@ struct SkinnyGemm {
   bool overlap = false;
 };
 
-/// Whether the kernel that the current GPU runs was compiled for overlapping launches (9.0 and later).
+/// Whether the kernels that the current GPU runs were compiled for overlapping launches (9.0 and later).
 cudaError_t skinny_gemm_overlaps(bool& result);
 cudaError_t launch_skinny_gemm(const SkinnyGemm& gemm, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// Candidate "skinny_gemm": Gemm with at most eight rows and constant weights, in fp16.
+// Candidate "skinny_gemm": Gemm with at most eight rows and constant weights, in fp16 and bf16.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,10 +23,9 @@ using cuda::DeviceBuffer;
 
 Refusal refuse_skinny(const NodeSpec& spec) {
   const GemmAttributes& attributes = layer_as<Gemm>(spec.layer).attributes();
-  const DType out = spec.outputs[0].dtype;
-  if (spec.precision != Precision::fp16 || spec.inputs[0]->dtype != DType::f16 ||
-      (out != DType::f16 && out != DType::f32))
-    return "only fp16 is handled";
+  const DType type = spec.inputs[0]->dtype, out = spec.outputs[0].dtype;
+  if (!stores_16_bits(spec.precision) || !is_stored_float(type) || (out != type && out != DType::f32))
+    return "only fp16 and bf16 are handled";
   if (spec.constant(1) == nullptr) return "B is computed at run time";
   if (spec.has_input(2) && spec.constant(2) == nullptr) return "C is computed at run time";
   if (attributes.transpose_a) return "A is transposed";
@@ -53,14 +52,16 @@ class Skinny final : public Kernel {
     const std::int64_t n = y[1];
     const std::int64_t k = spec.inputs[0]->shape[1];
     const std::span<const float> values = spec.constant(1)->values<float>();
-    std::vector<Half> weights(static_cast<std::size_t>(n * k));
+    const DType type = spec.inputs[0]->dtype;
+    std::vector<std::uint16_t> weights(static_cast<std::size_t>(n * k));
     for (std::int64_t row = 0; row < n; ++row) {
       for (std::int64_t i = 0; i < k; ++i) {
         const std::int64_t from = attributes.transpose_b ? row * k + i : i * n + row;
-        weights[static_cast<std::size_t>(row * k + i)] = to_half(values[static_cast<std::size_t>(from)]);
+        weights[static_cast<std::size_t>(row * k + i)] =
+            cuda::narrow_bits(values[static_cast<std::size_t>(from)], type);
       }
     }
-    weights_ = DeviceBuffer(weights.data(), weights.size() * sizeof(Half));
+    weights_ = DeviceBuffer(weights.data(), weights.size() * sizeof weights[0]);
     std::vector<float> bias(static_cast<std::size_t>(n));
     if (const Tensor* c = spec.constant(2); c != nullptr && attributes.beta != 0) {
       const std::span<const float> given = c->values<float>();
@@ -69,9 +70,10 @@ class Skinny final : public Kernel {
     }
     bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
     gemm_.m = static_cast<int>(y[0]), gemm_.n = static_cast<int>(n), gemm_.k = static_cast<int>(k);
-    gemm_.b = weights_.as<const Half>();
+    gemm_.bf16 = type == DType::bf16;
+    gemm_.b = weights_.data();
     gemm_.bias = bias_.as<const float>();
-    gemm_.y_half = spec.outputs[0].dtype == DType::f16;
+    gemm_.y_half = spec.outputs[0].dtype == type;
     gemm_.alpha = attributes.alpha;
     gemm_.low = attributes.activation.low;
     gemm_.high = attributes.activation.high;
@@ -83,7 +85,7 @@ class Skinny final : public Kernel {
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     cuda::SkinnyGemm gemm = gemm_;
-    gemm.a = inputs[0].as<Half>();
+    gemm.a = inputs[0].data;
     gemm.y = outputs[0].data;
     PIPIT_CUDA(cuda::launch_skinny_gemm(gemm, static_cast<cudaStream_t>(context.stream)));
   }
@@ -374,8 +376,8 @@ class SimpleLinear final : public LinearKernel {
 
 Refusal refuse_operands(const NodeSpec& spec) {
   const DType type = operand_type(spec);
-  if (spec.outputs[0].dtype == DType::f32 && type == DType::f16) {
-    // The scores of a network in half precision.
+  if (spec.outputs[0].dtype == DType::f32 && is_stored_float(type)) {
+    // The scores of a network in fp16 or bf16.
     for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
       if (!spec.has_input(i)) continue;
       if (spec.constant(i) == nullptr && (i > 1 || spec.inputs[i]->dtype != type))

@@ -25,9 +25,9 @@ Refusal refuse_recurrent(const NodeSpec& spec) {
     if (!spec.has_input(i) || i == Recurrent::kLengths) continue;
     if (!is_float_or_half(spec.inputs[i]->dtype))
       return "an operand is " + std::string(dtype_name(spec.inputs[i]->dtype)) +
-             ", only f32 and f16 are handled";
+             ", only f32, f16 and bf16 are handled";
   }
-  if (!is_float_or_half(type)) return "only f32 and f16 are handled";
+  if (!is_float_or_half(type)) return "only f32, f16 and bf16 are handled";
   if (layer_as<Recurrent>(spec.layer).attributes().rounds_state) return "the hidden state is rounded";
   for (const UnaryAttributes& activation : layer_as<Recurrent>(spec.layer).attributes().activations) {
     if (!RecurrentActivation::knows(activation.kind))
@@ -66,6 +66,8 @@ class RecurrentKernel final : public Kernel {
     if (geometry_.positions > 0) {
       if (type_ == DType::f16) {
         run_steps<__half>(args, context);
+      } else if (type_ == DType::bf16) {
+        run_steps<__nv_bfloat16>(args, context);
       } else {
         run_steps<float>(args, context);
       }

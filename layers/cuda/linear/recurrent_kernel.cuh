@@ -109,11 +109,21 @@ __device__ inline void load_four_floats(const __half* from, float (&v)[4]) {
   v[2] = half_bits_to_float(static_cast<unsigned short>(x.y & 0xFFFFU));
   v[3] = half_bits_to_float(static_cast<unsigned short>(x.y >> 16));
 }
+__device__ inline void load_four_floats(const __nv_bfloat16* from, float (&v)[4]) {
+  const uint2 x = *reinterpret_cast<const uint2*>(from);
+  v[0] = bfloat_bits_to_float(static_cast<unsigned short>(x.x & 0xFFFFU));
+  v[1] = bfloat_bits_to_float(static_cast<unsigned short>(x.x >> 16));
+  v[2] = bfloat_bits_to_float(static_cast<unsigned short>(x.y & 0xFFFFU));
+  v[3] = bfloat_bits_to_float(static_cast<unsigned short>(x.y >> 16));
+}
 __device__ inline float as_float(float v) {
   return v;
 }
 __device__ inline float as_float(__half v) {
   return __half2float(v);
+}
+__device__ inline float as_float(__nv_bfloat16 v) {
+  return __bfloat162float(v);
 }
 
 /// sum[g][b] = the product of the weights of unit `unit` of gate `first` + g with the state of sample b, by a warp: the

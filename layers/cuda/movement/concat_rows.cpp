@@ -36,7 +36,7 @@ bool takes_types(const NodeSpec& next) {
     const QConvAttributes& a = conv->attributes();
     return cuda::is_symmetric_i8(a.x) && cuda::is_symmetric_i8(a.y) && x == DType::i8 && y == DType::i8;
   }
-  return x == y && (x == DType::f16 || x == DType::f32);
+  return x == y && (is_stored_float(x) || x == DType::f32);
 }
 
 Refusal refuse_scale(const NodeSpec& spec) {
@@ -50,7 +50,7 @@ Refusal refuse_scale(const NodeSpec& spec) {
   if (spec.constant(1) == nullptr || (spec.has_input(2) && spec.constant(2) == nullptr))
     return "weights or bias are computed at run time";
   if (spec.has_input(3)) return "a residual is not added";
-  if (!takes_types(spec)) return "neither f32, f16 nor i8 with zero point 0 in x and y alike";
+  if (!takes_types(spec)) return "neither f32, f16, bf16 nor i8 with zero point 0 in x and y alike";
   return std::nullopt;
 }
 
@@ -134,7 +134,10 @@ class ConcatRows final : public Kernel {
     shifts_ = upload(shifts);
     const Clamp& clamp = layer_as<Conv>(next.layer).attributes().activation;
     args_.low = clamp.low, args_.high = clamp.high;
-    then_ = next.outputs[0].dtype == DType::f16 ? ConcatThen::halves : ConcatThen::floats;
+    const DType type = next.outputs[0].dtype;
+    then_ = type == DType::f16    ? ConcatThen::halves
+            : type == DType::bf16 ? ConcatThen::bfloats
+                                  : ConcatThen::floats;
   }
 
   /// To those of the channels from `first` on.

@@ -12,9 +12,10 @@ inline constexpr int kConcatMaxParts = 64;  ///< of a launch
 /// What becomes of what was copied, channel by channel.
 enum class ConcatThen : std::uint8_t {
   nothing,
-  halves,  ///< low <= x * factors[c] + shifts[c] <= high, in f32
-  floats,  ///< the same
-  bytes,   ///< x * weights[c] + biases[c], requantized by multipliers[c] (layers/ops/quantization.h)
+  halves,   ///< low <= x * factors[c] + shifts[c] <= high, in f32
+  bfloats,  ///< the same
+  floats,   ///< the same
+  bytes,    ///< x * weights[c] + biases[c], requantized by multipliers[c] (layers/ops/quantization.h)
 };
 
 /// Rows of x that become columns [first, end) of y's, in bytes.

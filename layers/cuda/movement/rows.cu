@@ -270,6 +270,8 @@ cudaError_t launch_concat_rows(ConcatThen then, const ConcatRowsArgs& args, bool
   switch (then) {
     case ConcatThen::halves:
       return wide_or_one.operator()<Scaled<__half, 8>, Scaled<__half, 1>>();
+    case ConcatThen::bfloats:
+      return wide_or_one.operator()<Scaled<__nv_bfloat16, 8>, Scaled<__nv_bfloat16, 1>>();
     case ConcatThen::floats:
       return wide_or_one.operator()<Scaled<float, 4>, Scaled<float, 1>>();
     case ConcatThen::bytes:

@@ -2,6 +2,7 @@
 // the column is multiplied by, and copies rows of it at a constant stride.
 #pragma once
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstddef>
@@ -48,8 +49,14 @@ __device__ __forceinline__ float as_float(__half x) {
 __device__ __forceinline__ float as_float(float x) {
   return x;
 }
+__device__ __forceinline__ float as_float(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
 __device__ __forceinline__ void put(__half& to, float x) {
   to = __float2half_rn(x);
+}
+__device__ __forceinline__ void put(__nv_bfloat16& to, float x) {
+  to = __float2bfloat16_rn(x);
 }
 __device__ __forceinline__ void put(float& to, float x) {
   to = x;

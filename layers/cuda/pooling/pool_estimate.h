@@ -11,7 +11,8 @@
 
 namespace pipit::internal::cuda {
 
-/// Of f32 and f16: blocks add up chunks of the positions; a second kernel adds the chunks where there are several.
+/// Of f32, f16 and bf16: blocks add up chunks of the positions; a second kernel adds the chunks where there are
+/// several.
 struct ChunkedAverage {
   static constexpr int kRows = 32;          ///< threads along the positions
   static constexpr int kChunk = 8 * kRows;  ///< positions of a block
@@ -69,7 +70,7 @@ inline Estimate global_average_estimate(const NodeSpec& spec) {
   LaunchTerms terms;
   terms.megabytes = operand_megabytes(spec);
   if (x.elements() == 0) return estimate_of("global_average", terms);
-  if (x.dtype == DType::f32 || x.dtype == DType::f16) {
+  if (x.dtype == DType::f32 || is_stored_float(x.dtype)) {
     const std::int64_t positions = x.elements() / (x.shape[0] * x.shape[1]);
     const std::int64_t chunks = ChunkedAverage::chunks(positions);
     terms.steps = static_cast<double>(std::min<std::int64_t>(positions, ChunkedAverage::kChunk)) /

@@ -1,5 +1,5 @@
-// Candidate "small_windows" of Pool and QAveragePool: maxima of f16, i8 and u8, averages of f16, and of integers to
-// integers, over 3x3 at stride 1 or 2 and over 2x2 at stride 2.
+// Candidate "small_windows" of Pool and QAveragePool: maxima of f16, bf16, i8 and u8, averages of f16 and bf16,
+// and of integers to integers, over 3x3 at stride 1 or 2 and over 2x2 at stride 2.
 #include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/families.h"
 #include "layers/cuda/pooling/small_windows_kernel.cuh"
@@ -100,14 +100,14 @@ Refusal refuse_pool(const NodeSpec& spec) {
   const DType type = spec.inputs[0]->dtype;
   if (spec.outputs[0].dtype != type) return "input and output have different types";
   if (a.kind == PoolKind::average) {
-    if (type != DType::f16)
-      return "averages of " + std::string(dtype_name(type)) + " are not handled, only of f16";
+    if (!is_stored_float(type))
+      return "averages of " + std::string(dtype_name(type)) + " are not handled, only of f16 and bf16";
     if (a.window.kernel[0] <= a.window.stride[0]) return "the windows share no pixels";
-    return refuse_unless_small_windows<HalfAverages>(spec, a);
+    return refuse_unless_small_windows<HalfAverages<__half>>(spec, a);
   }
-  if (type != DType::f16 && type != DType::i8 && type != DType::u8)
-    return "maxima of " + std::string(dtype_name(type)) + " are not handled, only of f16, i8 and u8";
-  return refuse_unless_small_windows<Largest<Halves, 8>>(spec, a);
+  if (!is_stored_float(type) && type != DType::i8 && type != DType::u8)
+    return "maxima of " + std::string(dtype_name(type)) + " are not handled, only of f16, bf16, i8 and u8";
+  return refuse_unless_small_windows<Largest<Halves<__half>, 8>>(spec, a);
 }
 
 template <typename Elements>
@@ -121,15 +121,23 @@ std::unique_ptr<Kernel> make_max_pool(const NodeSpec& spec) {
                                                 : make.template operator()<8>();
 }
 
-std::unique_ptr<Kernel> make_pool(const NodeSpec& spec) {
+template <typename Element>
+std::unique_ptr<Kernel> make_average_pool(const NodeSpec& spec) {
   const PoolAttributes& a = layer_as<Pool>(spec.layer).attributes();
-  if (a.kind == PoolKind::average) {
-    const HalfAverages policy{averaged_positions(a, spec.inputs[0]->shape)};
-    return std::make_unique<SmallWindowsKernel<HalfAverages>>(spec, a.window, policy);
+  const HalfAverages<Element> policy{averaged_positions(a, spec.inputs[0]->shape)};
+  return std::make_unique<SmallWindowsKernel<HalfAverages<Element>>>(spec, a.window, policy);
+}
+
+std::unique_ptr<Kernel> make_pool(const NodeSpec& spec) {
+  const DType type = spec.inputs[0]->dtype;
+  if (layer_as<Pool>(spec.layer).attributes().kind == PoolKind::average) {
+    return type == DType::f16 ? make_average_pool<__half>(spec) : make_average_pool<__nv_bfloat16>(spec);
   }
-  switch (spec.inputs[0]->dtype) {
+  switch (type) {
     case DType::f16:
-      return make_max_pool<Halves>(spec);
+      return make_max_pool<Halves<__half>>(spec);
+    case DType::bf16:
+      return make_max_pool<Halves<__nv_bfloat16>>(spec);
     case DType::i8:
       return make_max_pool<SignedBytes>(spec);
     default:

@@ -3,8 +3,6 @@
 // halves or bytes.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -16,12 +14,15 @@
 namespace pipit::internal::cuda {
 
 /// What is compared: four bytes of elements at once.
+/// Element: __half or __nv_bfloat16.
+template <typename Element>
 struct Halves {
-  static constexpr unsigned kLowest = 0xFC00FC00U;  // -inf twice: what padding is
+  // -inf twice: what padding is
+  static constexpr unsigned kLowest = std::is_same_v<Element, __half> ? 0xFC00FC00U : 0xFF80FF80U;
   // NaN where either is.
   static __device__ __forceinline__ unsigned larger(unsigned p, unsigned q) {
-    const __half2 m =
-        __hmax2_nan(*reinterpret_cast<const __half2*>(&p), *reinterpret_cast<const __half2*>(&q));
+    using Two = TwoOf<Element>;
+    const Two m = __hmax2_nan(*reinterpret_cast<const Two*>(&p), *reinterpret_cast<const Two*>(&q));
     return *reinterpret_cast<const unsigned*>(&m);
   }
 };
@@ -82,6 +83,7 @@ struct AveragedPositions {
   }
 };
 
+template <typename Element>
 struct HalfAverages {
   static constexpr int kChannels = 4;  // eight take twice the registers, and longer
   struct alignas(kChannels * 2) Unit {
@@ -96,7 +98,7 @@ struct HalfAverages {
     Value value;
 #pragma unroll
     for (int v = 0; v < kChannels; v += 2) {
-      const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&unit.words[v / 2]));
+      const float2 pair = to_floats<Element>(unit.words[v / 2]);
       value.sum[v] = pair.x, value.sum[v + 1] = pair.y;
     }
     return value;
@@ -116,8 +118,7 @@ struct HalfAverages {
     Unit unit;
 #pragma unroll
     for (int v = 0; v < kChannels; v += 2) {
-      const __half2 pair = __floats2half2_rn(value.sum[v] * factor, value.sum[v + 1] * factor);
-      unit.words[v / 2] = *reinterpret_cast<const unsigned*>(&pair);
+      unit.words[v / 2] = to_word<Element>(value.sum[v] * factor, value.sum[v + 1] * factor);
     }
     return unit;
   }

@@ -244,14 +244,15 @@ Refusal refuse_positions(const NodeSpec& spec) {
   if (Refusal reason = refuse_unless_indexable(spec)) return reason;
   const DType x = spec.inputs[0]->dtype, y = spec.outputs[0].dtype;
   const bool bytes = (x == DType::i8 || x == DType::u8) && x == y;
-  if (!bytes && !(is_float_or_half(x) && is_float_or_half(y))) return "only f32, f16, i8 and u8 are handled";
+  if (!bytes && !(is_float_or_half(x) && is_float_or_half(y)))
+    return "only f32, f16, bf16, i8 and u8 are handled";
   return refuse_wide_pool(a, spec.inputs[0]->shape);
 }
 
 // Channels that a thread may take at once: 16 bytes of the narrower operand, all NHWC.
 int vector_width(const ConstTensorView& x, const TensorView& y) {
   if (!is_channels_last(x.desc) || !is_channels_last(y.desc)) return 1;
-  const int width = x.desc.dtype == DType::f16 || y.desc.dtype == DType::f16 ? 8 : 4;
+  const int width = is_stored_float(x.desc.dtype) || is_stored_float(y.desc.dtype) ? 8 : 4;
   const bool aligned = reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
                        reinterpret_cast<std::uintptr_t>(y.data) % 16 == 0;
   return aligned && x.desc.shape[1] % width == 0 ? width : 1;

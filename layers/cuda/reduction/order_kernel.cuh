@@ -20,7 +20,7 @@ __device__ inline bool comes_before(std::uint64_t a, unsigned i, std::uint64_t b
 __device__ inline std::uint64_t sortable(const In& x, std::int64_t i) {
   constexpr std::uint64_t kTop = std::uint64_t{1} << 63;
   const auto of_bits = [](std::uint64_t bits) { return (bits & kTop) != 0 ? ~bits : bits | kTop; };
-  if (x.type == DType::f32 || x.type == DType::f16) {
+  if (x.type == DType::f32 || has_16_bits(x.type)) {
     const float v = load<float>(x, i);
     if (v != v) return ~std::uint64_t{0};
     return of_bits(v == 0 ? 0 : static_cast<std::uint64_t>(__float_as_uint(v)) << 32);

@@ -81,7 +81,7 @@ int sum_of(const ConvShape& s, const KeptDepth& depth, const std::vector<DepthBl
       if constexpr (sizeof(T) == 1) {
         weight = w;
       } else {
-        weight = static_cast<int>(to_float(w));
+        weight = static_cast<int>(to_float(Half{w}));
       }
       if (from.down == 0x7FFF) {
         EXPECT_EQ(weight, 0) << "a weight after the last block";
@@ -118,7 +118,7 @@ void check_sums(bool int8, std::mt19937& random) {
     const auto tiles = static_cast<std::size_t>(ceil_div(s.out_c, columns));
     ASSERT_EQ(list.size(),
               tiles * static_cast<std::size_t>(depth.most_steps(columns) * kTileDepth / block_units(s)));
-    const std::vector<Half> halves = pack_conv_weights(s, depth, channels, floats.data(), columns);
+    const std::vector<std::uint16_t> halves = pack_conv_weights(s, depth, channels, floats.data(), columns);
     const std::vector<std::int8_t> packed = pack_qconv_weights(s, depth, channels, bytes.data(), columns);
     for (int row = 0; row < s.rows(); ++row) {
       const PixelOrigin at = pixel_origin(s, Divisor(s.out_h * s.out_w), Divisor(s.out_w), row);

@@ -99,10 +99,10 @@ void check_every_kernel(const Geometry& g, bool clusters, bool pruned, std::mt19
   for (cuda::ConvTile tile : cuda::kConvTiles) {
     if (!depth.all() && !cuda::has_listed_kernel(tile)) continue;
     const int steps = depth.most_steps(tile.columns);
-    const std::vector<Half> packed =
+    const std::vector<std::uint16_t> packed =
         cuda::pack_conv_weights(s, depth, s.in_c, weights->values<float>().data(), tile.columns);
     const cuda::DepthOnGpu blocks(s, depth, tile.columns);
-    const cuda::DeviceBuffer right(packed.data(), packed.size() * sizeof(Half));
+    const cuda::DeviceBuffer right(packed.data(), packed.size() * sizeof packed[0]);
     for (tile.splits = 1; tile.splits <= (clusters ? cuda::kMaxSplits : 1) && tile.splits <= steps;
          tile.splits *= 2) {
       cuda::ConvGemmArgs args = cuda::conv_gemm_args(s, depth, tile);

@@ -106,14 +106,15 @@ TEST(ConvTile, SwizzledRowsHaveNoBankConflicts) {
   expect_conflict_free<8>();
 }
 
-TEST(ConvTile, PackedWeightsAreTapMajorAndZeroBeyond) {
+void expect_packed(bool bf16) {
   std::mt19937 random(test::gpu_seed() + 2);
   ConvShape s;
+  s.bf16 = bf16;
   s.in_c = 8, s.out_c = 5, s.kernel_h = 3, s.kernel_w = 2;
   const int channels = 7;  // one channel of padding
   std::vector<float> weights(static_cast<std::size_t>(s.out_c * channels * 6));
   for (float& w : weights) w = std::uniform_real_distribution<float>(1, 2)(random);
-  const std::vector<Half> packed = pack_conv_weights(s, KeptDepth(s), channels, weights.data(), 32);
+  const std::vector<std::uint16_t> packed = pack_conv_weights(s, KeptDepth(s), channels, weights.data(), 32);
   ASSERT_EQ(packed.size(), static_cast<std::size_t>(32 * kTileDepth));
   for (int o = 0; o < 32; ++o) {
     for (int k = 0; k < kTileDepth; ++k) {
@@ -122,10 +123,16 @@ TEST(ConvTile, PackedWeightsAreTapMajorAndZeroBeyond) {
       float expected = 0;
       if (o < s.out_c && tap < 6 && c < channels)
         expected = weights[static_cast<std::size_t>((o * channels + c) * 6 + tap)];
-      ASSERT_EQ(packed[static_cast<std::size_t>(o * kTileDepth + k)].bits, to_half(expected).bits)
+      ASSERT_EQ(packed[static_cast<std::size_t>(o * kTileDepth + k)],
+                bf16 ? to_bfloat16(expected).bits : to_half(expected).bits)
           << o << " " << k;
     }
   }
+}
+
+TEST(ConvTile, PackedWeightsAreTapMajorAndZeroBeyond) {
+  expect_packed(false);
+  expect_packed(true);
 }
 
 TEST(ConvStem, ALaneHasWholeUnits) {
@@ -196,8 +203,8 @@ TEST(ConvStem, PackedWeightsAreWhereTheDepthSays) {
         for (const std::int8_t v : pack_qstem_weights(args, weights.data())) packed.push_back(v);
       } else {
         const std::vector<float> real(weights.begin(), weights.end());
-        for (const Half v : pack_stem_weights(args, real.data()))
-          packed.push_back(static_cast<int>(to_float(v)));
+        for (const std::uint16_t v : pack_stem_weights(args, real.data()))
+          packed.push_back(static_cast<int>(to_float(Half{v})));
       }
       const int element = int8 ? 1 : 2;
       const int block = args.weight_bytes / element;

@@ -73,7 +73,8 @@ TEST(PooledStem, AgreesInHalves) {
 }
 
 // The graph that begins with bytes, whose kernel reads them itself, gives the bits that floats give.
-void expect_same_of_bytes(bool int8, unsigned test) {
+void expect_same_of_bytes(Precision precision, unsigned test) {
+  const bool int8 = precision == Precision::fp32;
   Numbers numbers(test);
   for (int i = 0; i < 20; ++i) {
     SCOPED_TRACE(fmt::format("case {}, seed {}", i, gpu_seed()));
@@ -92,7 +93,6 @@ void expect_same_of_bytes(bool int8, unsigned test) {
                                                       pixel % pixels)] =
           table.values<float>()[static_cast<std::size_t>(c * 256 + byte)];
     }
-    const Precision precision = int8 ? Precision::fp32 : Precision::fp16;
     const auto plan = plan_for(with_byte_image(graph, {.reverse_channels = reversed}, std::move(table)),
                                DeviceKind::cuda, precision, kName);
     Session of_bytes(plan), of_floats(plan_for(graph, DeviceKind::cuda, precision, kName));
@@ -107,12 +107,17 @@ void expect_same_of_bytes(bool int8, unsigned test) {
 
 TEST(PooledStem, ReadsBytesAsFloatsInInt8) {
   PIPIT_NEEDS_HOPPER();
-  expect_same_of_bytes(true, 432);
+  expect_same_of_bytes(Precision::fp32, 432);
 }
 
 TEST(PooledStem, ReadsBytesAsFloatsInHalves) {
   PIPIT_NEEDS_HOPPER();
-  expect_same_of_bytes(false, 433);
+  expect_same_of_bytes(Precision::fp16, 433);
+}
+
+TEST(PooledStem, ReadsBytesAsFloatsInBf16) {
+  PIPIT_NEEDS_HOPPER();
+  expect_same_of_bytes(Precision::bf16, 434);
 }
 
 }  // namespace

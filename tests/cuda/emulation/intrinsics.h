@@ -1,6 +1,7 @@
 // CUDA C++ for a C++ compiler: the words of the language, and those of its functions that kernels here call.
 #pragma once
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 

@@ -100,7 +100,7 @@ std::vector<float> stored(const Global<std::byte>& memory, StoredType type) {
 
 float as_result(const AverageResult& r, float mean) {
   if (r.type == StoredType::f32) return mean;
-  if (r.type == StoredType::f16 || r.as_half) mean = to_float(to_half(mean));
+  if (r.type == StoredType::f16 || r.read_as == StoredType::f16) mean = to_float(to_half(mean));
   if (r.type == StoredType::f16) return mean;
   return std::nearbyint(std::min(std::max(mean / r.scale, r.low), r.high)) + static_cast<float>(r.zero_point);
 }

@@ -168,7 +168,7 @@ template <int Window, int Stride, int Columns, int Channels, bool Function>
 void expect_function(unsigned test) {
   expect_shapes(test, Window, Stride, Columns, [](std::mt19937& random, const DepthwiseGeometry& g) {
     expect_halves(random, g, Channels, Function,
-                  &cuda::depthwise::depthwise_halves<Window, Stride, Columns, Channels, 1, Function>);
+                  &cuda::depthwise::depthwise_halves<__half, Window, Stride, Columns, Channels, 1, Function>);
   });
 }
 template <int Window, int Stride, int Columns, int Channels>

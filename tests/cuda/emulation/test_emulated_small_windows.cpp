@@ -158,11 +158,11 @@ void expect_halves(std::mt19937& random) {
           << got << " instead of " << expected << ", " << text(p, static_cast<int>(i));
     }
   };
-  using Maxima = cuda::Largest<cuda::Halves, 16>;
+  using Maxima = cuda::Largest<cuda::Halves<__half>, 16>;
   halves(Problem(random, Kernel, Stride, 8), Maxima{}, false);
   if constexpr (Kernel > Stride) {
-    const Problem p(random, Kernel, Stride, cuda::HalfAverages::kChannels);
-    halves(p, cuda::HalfAverages{p.positions}, true);
+    const Problem p(random, Kernel, Stride, cuda::HalfAverages<__half>::kChannels);
+    halves(p, cuda::HalfAverages<__half>{p.positions}, true);
   }
 }
 

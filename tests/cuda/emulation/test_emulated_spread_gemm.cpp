@@ -122,8 +122,8 @@ struct Problem {
 };
 
 auto* kernel_of(Kind kind) {
-  if (kind == Kind::halves) return cuda::spread_gemm<float, cuda::SpreadHalf<false>>;
-  if (kind == Kind::function_halves) return cuda::spread_gemm<float, cuda::SpreadHalf<true>>;
+  if (kind == Kind::halves) return cuda::spread_gemm<float, cuda::SpreadHalf<float, false>>;
+  if (kind == Kind::function_halves) return cuda::spread_gemm<float, cuda::SpreadHalf<float, true>>;
   return kind == Kind::table_bytes ? cuda::spread_gemm<std::int32_t, cuda::SpreadInt8<true>>
                                    : cuda::spread_gemm<std::int32_t, cuda::SpreadInt8<false>>;
 }

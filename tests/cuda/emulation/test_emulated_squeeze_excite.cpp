@@ -102,7 +102,7 @@ void expect_gates(std::mt19937& random, const SqueezePlan& plan) {
   how.cluster = static_cast<unsigned>(plan.blocks);
   how.resident = draw(random, 1, 2);
   const Outcome outcome = int8 ? run(cuda::run_squeeze_excite<cuda::SqueezeInt8>, how, args)
-                               : run(cuda::run_squeeze_excite<cuda::SqueezeHalf>, how, args);
+                               : run(cuda::run_squeeze_excite<cuda::SqueezeHalf<__half>>, how, args);
   if (expect_no_error(outcome)) expect_values(y, expected, int8);
 }
 

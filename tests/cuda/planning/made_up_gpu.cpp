@@ -236,12 +236,12 @@ cudaError_t skinny_gemm_overlaps(bool& result) {
 cudaError_t concat_rows_overlaps(bool& result) {
   return hopper(result);
 }
-cudaError_t row_chain_clusters(bool, int ranks, int, int& clusters) {
+cudaError_t row_chain_clusters(ChainElement, int ranks, int, int& clusters) {
   clusters = gpu().processors / ranks;
   return cudaSuccess;
 }
 
-cudaError_t prepare_pooled_stem(bool, bool) {
+cudaError_t prepare_pooled_stem(const PooledStemShape&) {
   return cudaSuccess;
 }
 cudaError_t prepare_projected_sum(const ProjectedSumArgs&) {
@@ -250,10 +250,10 @@ cudaError_t prepare_projected_sum(const ProjectedSumArgs&) {
 cudaError_t prepare_resident_block(const ResidentBlockArgs&) {
   return cudaSuccess;
 }
-cudaError_t prepare_row_chain(bool) {
+cudaError_t prepare_row_chain(ChainElement) {
   return cudaSuccess;
 }
-cudaError_t prepare_squeeze_excite(int) {
+cudaError_t prepare_squeeze_excite(const SqueezeShape&) {
   return cudaSuccess;
 }
 cudaError_t prepare_conv_depthwise_quads(ConvDepthwiseArgs&, bool&) {
@@ -297,7 +297,7 @@ cudaError_t launch_projected_sum(const ProjectedSumArgs&, cudaStream_t) {
 cudaError_t launch_resident_block(const ResidentBlockArgs&, cudaStream_t) {
   return cudaSuccess;
 }
-cudaError_t launch_row_chain(bool, int, const RowChainArgs&, cudaStream_t) {
+cudaError_t launch_row_chain(ChainElement, int, const RowChainArgs&, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_squeeze_excite(const SqueezeArgs&, cudaStream_t) {
@@ -306,17 +306,17 @@ cudaError_t launch_squeeze_excite(const SqueezeArgs&, cudaStream_t) {
 cudaError_t launch_conv_depthwise_quads(const ConvDepthwiseArgs&, bool, cudaStream_t) {
   return cudaSuccess;
 }
-cudaError_t launch_conv_direct(const DirectConvArgs&, bool, bool, cudaStream_t) {
+cudaError_t launch_conv_direct(const DirectConvArgs&, DType, bool, cudaStream_t) {
   return cudaSuccess;
 }
-cudaError_t pack_direct_weights(const DirectConvArgs&, const void*, const ImageStrides&, bool, float*,
+cudaError_t pack_direct_weights(const DirectConvArgs&, const void*, const ImageStrides&, DType, float*,
                                 cudaStream_t) {
   return cudaSuccess;
 }
-cudaError_t pack_direct_biases(const void*, std::int64_t, bool, float*, cudaStream_t) {
+cudaError_t pack_direct_biases(const void*, std::int64_t, DType, float*, cudaStream_t) {
   return cudaSuccess;
 }
-cudaError_t launch_conv_depthwise(const DirectConvArgs&, bool, cudaStream_t) {
+cudaError_t launch_conv_depthwise(const DirectConvArgs&, DType, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_conv_gemm(const ConvTile&, int, const ConvGemmArgs&, cudaStream_t) {

@@ -158,8 +158,11 @@ std::optional<RandomNode> random_conv(Draw& draw) {
       node.descs[0].dtype = draw.one_in(4) ? DType::f32 : a.x.dtype;
       node.descs[1].dtype = DType::i8, node.descs[2].dtype = DType::i32;
       node.descs[3].dtype = a.residual.dtype;
-      node.outputs[0].dtype = a.y.dtype == DType::f32 && draw.one_in(2) ? DType::f16 : a.y.dtype;
-      node.precision = node.outputs[0].dtype == DType::f16 ? Precision::fp16 : Precision::fp32;
+      const DType narrow = draw.one_in(2) ? DType::bf16 : DType::f16;
+      node.outputs[0].dtype = a.y.dtype == DType::f32 && draw.one_in(2) ? narrow : a.y.dtype;
+      node.precision = node.outputs[0].dtype == DType::f16    ? Precision::fp16
+                       : node.outputs[0].dtype == DType::bf16 ? Precision::bf16
+                                                              : Precision::fp32;
       if (known) node.constants[1] = filled<std::int8_t>(draw, w_shape, -127, 127);
       if (has_bias && !draw.one_in(16)) {
         Tensor bias(TensorDesc{Shape{outputs}, DType::i32});
@@ -168,10 +171,11 @@ std::optional<RandomNode> random_conv(Draw& draw) {
       }
     } else {
       const bool half = !draw.one_in(3);
-      node.precision = half ? Precision::fp16 : Precision::fp32;
+      if (half) node.precision = draw.one_in(2) ? Precision::bf16 : Precision::fp16;
       if (half) {
-        node.descs[0].dtype = draw.one_in(5) ? DType::f32 : DType::f16;
-        node.descs[3].dtype = node.outputs[0].dtype = draw.one_in(12) ? DType::f32 : DType::f16;
+        const DType narrow = stored_type(node.precision);
+        node.descs[0].dtype = draw.one_in(5) ? DType::f32 : narrow;
+        node.descs[3].dtype = node.outputs[0].dtype = draw.one_in(12) ? DType::f32 : narrow;
       }
       if (known) node.constants[1] = filled<float>(draw, w_shape, -1, 1);
       if (has_bias && !draw.one_in(16)) node.constants[2] = filled<float>(draw, Shape{outputs}, -1, 1);
@@ -211,13 +215,13 @@ std::optional<RandomNode> random_follower(Draw& draw, const RandomNode& node) {
     next.layer = std::make_shared<Pool>(pool);
   }
   try {
-    // Layers are defined on f32; halves are how a plan stores it.
+    // Layers are defined on f32; 16 bits are how a plan stores it.
     TensorDesc defined = next.descs[0];
-    if (stored == DType::f16) defined.dtype = DType::f32;
+    if (is_stored_float(stored)) defined.dtype = DType::f32;
     const TensorDesc* const as_defined = &defined;
     next.outputs = next.layer->infer({&as_defined, 1});
-    if (stored == DType::f16 && next.outputs[0].dtype == DType::f32 && !draw.one_in(4))
-      next.outputs[0].dtype = DType::f16;
+    if (is_stored_float(stored) && next.outputs[0].dtype == DType::f32 && !draw.one_in(4))
+      next.outputs[0].dtype = stored;
     next.outputs[0].layout = next.descs[0].layout;
   } catch (const Error&) {
     return std::nullopt;

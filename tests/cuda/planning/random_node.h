@@ -42,8 +42,8 @@ struct RandomNode {
   std::string str() const;
 };
 
-/// A convolution of 1 to 3 dimensions in fp32, fp16 or INT8, with weights that are constants where they are not too
-/// many. Nothing where no window fits, or a size overflows.
+/// A convolution of 1 to 3 dimensions in fp32, fp16, bf16 or INT8, with weights that are constants where they are not
+/// too many. Nothing where no window fits, or a size overflows.
 std::optional<RandomNode> random_conv(Draw& draw);
 
 /// What may follow the node and be computed with it.

@@ -209,6 +209,7 @@ std::set<std::string> plan_networks(const MadeUpGpu& gpu, unsigned seed,
     planning.prefer_kernels = {{chain}};
     const bool int8 = draw.one_in(2);
     planning.precision = int8 || draw.one_in(4) ? Precision::fp32 : Precision::fp16;
+    if (planning.precision == Precision::fp16 && draw.one_in(2)) planning.precision = Precision::bf16;
     const auto plan = plan_of(draw, int8, options);
     if (!plan) continue;
     ++planned;

@@ -152,16 +152,18 @@ TEST(Planning, PacksOperandsOfRunTime) {
   attributes.window.kernel = {3, 3, 1};
   attributes.groups = 2;
   const Conv layer(attributes);
-  const TensorDesc x{Shape{1, 6, 9, 9}, DType::f16, Layout::channels_last};
-  const TensorDesc y{Shape{1, 10, 7, 7}, DType::f16, Layout::channels_last};
-  for (const DType type : {DType::f16, DType::f32}) {
+  for (const auto& [precision, type] :
+       {std::pair(Precision::fp16, DType::f16), std::pair(Precision::fp16, DType::f32),
+        std::pair(Precision::bf16, DType::bf16), std::pair(Precision::bf16, DType::f16)}) {
+    const TensorDesc x{Shape{1, 6, 9, 9}, stored_type(precision), Layout::channels_last};
+    const TensorDesc y{Shape{1, 10, 7, 7}, stored_type(precision), Layout::channels_last};
     const TensorDesc weights{Shape{10, 3, 3, 3}, type}, bias{Shape{10}, type};
     const TensorDesc* const inputs[] = {&x, &weights, &bias};
     const std::shared_ptr<const Tensor> constants[] = {nullptr, nullptr, nullptr};
-    const NodeSpec spec{layer, inputs, {&y, 1}, constants, Precision::fp16};
+    const NodeSpec spec{layer, inputs, {&y, 1}, constants, precision};
     for (const Candidate& candidate : registry().candidates(Conv::kType, DeviceKind::cuda)) {
       SCOPED_TRACE(candidate.name);
-      const bool takes = candidate.name == "direct" && type == DType::f16;
+      const bool takes = candidate.name == "direct" && type == stored_type(precision);
       EXPECT_EQ(!candidate.refuse(spec), takes);
       // 2 groups, 9 taps, 3 channels, 5 outputs rounded up to 8; 10 biases.
       if (takes) {
@@ -169,6 +171,48 @@ TEST(Planning, PacksOperandsOfRunTime) {
       }
     }
   }
+}
+
+// Whatever takes halves takes bfloat16, by the same estimate, and neither takes the other's values.
+TEST(Planning, TakesBf16WhereItTakesFp16) {
+  make_up({});
+  Draw draw(test_seed() + 2);
+  // What is stored as `from`, as `to`; a copy's inputs are its own.
+  const auto store = [](RandomNode& node, DType from, DType to, Precision precision) {
+    for (TensorDesc& desc : node.descs) desc.dtype = desc.dtype == from ? to : desc.dtype;
+    for (TensorDesc& desc : node.outputs) desc.dtype = desc.dtype == from ? to : desc.dtype;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] != nullptr) node.inputs[i] = &node.descs[i];
+    }
+    node.precision = precision;
+  };
+  int taken = 0;
+  for (int i = 0; i < kNodes / 4; ++i) {
+    const std::optional<RandomNode> node = random_conv(draw);
+    if (!node || !stores_16_bits(node->precision)) continue;
+    const DType type = stored_type(node->precision);
+    const Precision other = node->precision == Precision::bf16 ? Precision::fp16 : Precision::bf16;
+    RandomNode same = *node, twin = *node, mixed = *node;
+    store(same, type, type, node->precision);
+    store(twin, type, stored_type(other), other);
+    store(mixed, type, stored_type(other), other);
+    mixed.descs[0].dtype = type;  // x is not what y is
+    for (const Candidate& candidate : registry().candidates(node->layer->type(), DeviceKind::cuda)) {
+      SCOPED_TRACE(candidate.name + " of " + node->str());
+      if (node->layer->type() == QConv::kType && candidate.name == "stem") continue;  // writes no bf16
+      const bool takes = !candidate.refuse(same.spec());
+      EXPECT_EQ(!candidate.refuse(twin.spec()), takes);
+      if (takes && candidate.estimate) {
+        EXPECT_EQ(candidate.estimate(twin.spec())->time, candidate.estimate(same.spec())->time);
+      }
+      if (takes && node->layer->type() == Conv::kType && node->descs[0].dtype == type &&
+          node->outputs[0].dtype == type) {
+        EXPECT_TRUE(candidate.refuse(mixed.spec())) << "x and y of different types";
+        ++taken;
+      }
+    }
+  }
+  EXPECT_GT(taken, 100);
 }
 
 // Pools of whole images, few channels among them: one thread would add up thousands of taps of a window.

@@ -121,6 +121,21 @@ TEST(AssignPrecisionInInt8, TheCpuStoresBfloat16WhereThePlanKeepsIt) {
   EXPECT_EQ(type_of(both.graph, "kept"), DType::f32) << "f32 has its whole region";
 }
 
+TEST(AssignPrecisionInInt8, AGpuStoresBfloat16WhereThePlanKeepsIt) {
+  const Graph graph = mixed(false, 1);
+  const Rewritten gpu = assign_precision(graph, Precision::int8, DeviceKind::cuda, {.bf16 = {"kept"}});
+  EXPECT_EQ(type_of(gpu.graph, "first"), DType::bf16) << "connected with it";
+  EXPECT_EQ(type_of(gpu.graph, "kept"), DType::bf16);
+  EXPECT_EQ(type_of(gpu.graph, "last"), DType::f32) << "no product in floating point follows";
+  // Without a product there is nothing to gain, whatever is asked for.
+  const Rewritten other = assign_precision(graph, Precision::int8, DeviceKind::cuda, {.bf16 = {"last"}});
+  EXPECT_EQ(type_of(other.graph, "kept"), DType::f16);
+  EXPECT_EQ(type_of(other.graph, "last"), DType::f32);
+  const Rewritten both =
+      assign_precision(graph, Precision::int8, DeviceKind::cuda, {.f32 = {"kept"}, .bf16 = {"kept"}});
+  EXPECT_EQ(type_of(both.graph, "kept"), DType::f32) << "f32 has its whole region";
+}
+
 // A Relu whose values are reshaped and quantized.
 Graph reshaped(bool read_twice) {
   GraphBuilder b;

@@ -9,16 +9,13 @@
 #include "layers/cuda/conv/gemm_args.h"
 #include "layers/cuda/conv/gemm_problem.h"
 #include "layers/cuda/cost/launch_cost.h"
+#include "layers/cuda/device/constants.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
 
 namespace pipit::internal::cuda {
 
 namespace {
-
-bool is_half(const TensorDesc& desc) {
-  return desc.dtype == DType::f16;
-}
 
 template <typename T>
 std::vector<std::byte> bytes_of(std::span<const T> values) {
@@ -43,9 +40,7 @@ Refusal refuse_unit_conv(const NodeSpec& spec) {
     if (Refusal reason = refuse_qconv_gemm(spec)) return reason;
     if (!layer_as<QConv>(spec.layer).attributes().y.quantized()) return "y is not quantized";
   } else {
-    if (spec.precision != Precision::fp16 || !is_half(*spec.inputs[0]) || !is_half(spec.outputs[0]) ||
-        (spec.has_input(3) && !is_half(*spec.inputs[3])))
-      return "only fp16 and int8 are handled";
+    if (refuse_other_types(spec)) return "only fp16, bf16 and int8 are handled";
     if (Refusal reason = refuse_conv_gemm(spec, conv_attributes(spec), spec.inputs[0]->shape[1]))
       return reason;
   }
@@ -72,7 +67,9 @@ std::optional<ConvChain> ConvChain::of(const NodeSpec& first, std::span<const Ch
   for (const ChainLink& link : links) chain.nodes.push_back(link.node);
   const Shape& x = first.inputs[0]->shape;
   for (const NodeSpec* node : chain.nodes) {
-    if (is_int8_conv(*node) != is_int8_conv(first) || refuse_link(*node)) return std::nullopt;
+    if (node->precision != first.precision || is_int8_conv(*node) != is_int8_conv(first) ||
+        refuse_link(*node))
+      return std::nullopt;
     const Shape& other = node->inputs[0]->shape;
     if (other[0] != x[0] || other[2] != x[2] || other[3] != x[3]) return std::nullopt;
   }
@@ -90,6 +87,7 @@ std::optional<ConvChain> ConvChain::of(const NodeSpec& first, std::span<const Ch
   shape.images = static_cast<int>(x[0]), shape.height = static_cast<int>(x[2]);
   shape.width = static_cast<int>(x[3]);
   shape.element_bytes = is_int8_conv(first) ? 1 : 2;
+  shape.bf16 = first.precision == Precision::bf16;
   for (const std::size_t i : chain.inputs)
     shape.inputs.push_back(static_cast<int>(first.inputs[i]->shape[1]));
   for (std::size_t n = 0; n < chain.nodes.size(); ++n) {
@@ -124,8 +122,9 @@ std::vector<std::byte> ordered_weights(const NodeSpec& spec) {
         if (int8) {
           std::memcpy(to, &weights.values<std::int8_t>()[from], 1);
         } else {
-          const Half half = to_half(weights.values<float>()[from]);
-          std::memcpy(to, &half, 2);
+          const std::uint16_t narrow =
+              narrow_bits(weights.values<float>()[from], internal::stored_type(spec.precision));
+          std::memcpy(to, &narrow, 2);
         }
       }
     }
@@ -156,7 +155,9 @@ LinkBounds bounds_of(const NodeSpec& spec) {
 PairBounds unit_bounds(const NodeSpec& spec) {
   const LinkBounds bounds = bounds_of(spec);
   if (is_int8_conv(spec)) return PairBounds::of(StepBounds{bounds.low, bounds.high});
-  return {PairBounds::pair_of(to_half(bounds.low).bits), PairBounds::pair_of(to_half(bounds.high).bits)};
+  const DType type = internal::stored_type(spec.precision);
+  return {PairBounds::pair_of(narrow_bits(bounds.low, type)),
+          PairBounds::pair_of(narrow_bits(bounds.high, type))};
 }
 
 bool has_sums_below(const NodeSpec& spec, bool relu, std::int64_t limit) {

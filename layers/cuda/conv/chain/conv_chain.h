@@ -22,7 +22,7 @@ bool is_int8_conv(const NodeSpec& spec);
 /// The attributes of a Conv or QConv.
 const ConvAttributes& conv_attributes(const NodeSpec& spec);
 
-/// Why the kernels of chains cannot compute the node: it must be a convolution in fp16 or INT8, NHWC.
+/// Why the kernels of chains cannot compute the node: it must be a convolution in fp16, bf16 or INT8, NHWC.
 Refusal refuse_unit_conv(const NodeSpec& spec);
 /// The same of a chain: besides 1x1 or 3x3 with padding 1, of stride 1.
 Refusal refuse_link(const NodeSpec& spec);
@@ -66,7 +66,7 @@ void append_units(const NodeSpec& spec, bool stored, std::vector<std::byte>& wei
 
 /// Megabytes that a chain reads and writes: constants, what it does not compute itself, and its output.
 double chain_megabytes(const NodeSpec& first, std::span<const ChainLink> links);
-/// " f16" or " i8": what the constants of a chain's kernel are called after its name.
+/// " f16", for bf16 as well, or " i8": what the constants of a chain's kernel are called after its name.
 std::string chain_type(int element_bytes);
 
 /// Candidate::estimate of a chain: asked about those that it takes.

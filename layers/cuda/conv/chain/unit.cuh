@@ -1,8 +1,6 @@
 // Units in shared memory as the matrix products read them.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <type_traits>
 
@@ -29,7 +27,7 @@ __device__ __forceinline__ std::uint32_t swizzled(std::uint32_t address) {
   return address ^ (address >> (RowBytes == 256 ? 4 : 3) & (RowBytes == 64 ? 0x30U : 0x70U));
 }
 
-// From sums to outputs of a unit: a lane has 16 sums of each of two rows. fp16 as in gemm_epilogue.cuh,
+// From sums to outputs of a unit: a lane has 16 sums of each of two rows. fp16 and bf16 as in gemm_epilogue.cuh,
 // INT8 as layers/ops/quantization.h specifies it, every operation rounded to f32.
 
 /// Sums of 64 rows and a unit, by four warps.
@@ -76,18 +74,50 @@ __device__ __forceinline__ void start(Sums<Sum>& sums, std::uint32_t constants) 
   }
   // As floats from here on: what is loaded as words stays in registers of words, and the moves between these and those
   // of the products lie where products run, which the compiler then waits for in between (ptxas C7517).
-  if constexpr (std::is_same_v<Sum, float>) {
+  if constexpr (!std::is_same_v<Sum, std::int32_t>) {
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) asm volatile("" : "+f"(sums[j][k]));
+      for (int k = 0; k < 4; ++k) asm volatile("" : "+f"(register_of(sums[j][k])));
     }
   }
 }
 
 /// A lane's outputs of a row, as stored.
 template <typename Sum>
-struct Outputs;
+struct Outputs {
+  using Element = NarrowOf<Sum>;
+  using Two = TwoOf<Element>;
+  std::uint32_t word[8];
+
+  template <bool Adds, bool Relu>
+  static __device__ __forceinline__ void finish(Outputs (&to)[2], const Sums<Sum>& sums, std::uint32_t,
+                                                const PairBounds& bounds, const Outputs (&residual)[2],
+                                                float) {
+    finish_by<Adds, Relu>(to, sums, 0, bounds, residual, 0);
+  }
+  template <bool Adds, bool Relu, typename Multipliers>
+  static __device__ __forceinline__ void finish_by(Outputs (&to)[2], const Sums<Sum>& sums,
+                                                   const Multipliers&, const PairBounds& bounds,
+                                                   const Outputs (&residual)[2], float) {
+    const auto& low = *reinterpret_cast<const Two*>(&bounds.low);
+    const auto& high = *reinterpret_cast<const Two*>(&bounds.high);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float2 v = make_float2(sums[j][half * 2], sums[j][half * 2 + 1]);
+        if constexpr (Adds) {
+          const float2 held = to_floats<Element>(residual[half].word[j]);
+          v.x += held.x, v.y += held.y;
+        }
+        // Rounding does not change the order, so bounds may come after it.
+        const Two pair = __hmin2_nan(__hmax2_nan(to_two<Element>(v.x, v.y), low), high);
+        to[half].word[j] = *reinterpret_cast<const std::uint32_t*>(&pair);
+      }
+    }
+  }
+};
 
 template <>
 struct Outputs<std::int32_t> {
@@ -117,39 +147,6 @@ struct Outputs<std::int32_t> {
         to[half].word[i] = four_bytes_of<Adds, Relu>(
             [&](int k) { return sums[i * 2 + k / 2][half * 2 + k % 2]; }, Small, multiplier, bounds,
             Adds ? residual[half].word[i] : 0, residual_scale, base);
-      }
-    }
-  }
-};
-
-template <>
-struct Outputs<float> {
-  std::uint32_t word[8];
-
-  template <bool Adds, bool Relu>
-  static __device__ __forceinline__ void finish(Outputs (&to)[2], const Sums<float>& sums, std::uint32_t,
-                                                const PairBounds& bounds, const Outputs (&residual)[2],
-                                                float) {
-    finish_by<Adds, Relu>(to, sums, 0, bounds, residual, 0);
-  }
-  template <bool Adds, bool Relu, typename Multipliers>
-  static __device__ __forceinline__ void finish_by(Outputs (&to)[2], const Sums<float>& sums,
-                                                   const Multipliers&, const PairBounds& bounds,
-                                                   const Outputs (&residual)[2], float) {
-    const auto& low = *reinterpret_cast<const __half2*>(&bounds.low);
-    const auto& high = *reinterpret_cast<const __half2*>(&bounds.high);
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float2 v = make_float2(sums[j][half * 2], sums[j][half * 2 + 1]);
-        if constexpr (Adds) {
-          const float2 held = __half22float2(*reinterpret_cast<const __half2*>(&residual[half].word[j]));
-          v.x += held.x, v.y += held.y;
-        }
-        // Rounding does not change the order, so bounds may come after it.
-        const __half2 pair = __hmin2_nan(__hmax2_nan(__float22half2_rn(v), low), high);
-        to[half].word[j] = *reinterpret_cast<const std::uint32_t*>(&pair);
       }
     }
   }

@@ -10,6 +10,9 @@
 
 namespace pipit::internal::cuda {
 
+/// What is multiplied.
+enum class ChainElement : std::uint8_t { i8, f16, bf16 };
+
 /// A convolution of a chain: 1x1, or 3x3 with one pixel of padding all around, stride 1. Values: what the chain reads
 /// comes first, then what its convolutions compute in their order.
 struct ChainConv {
@@ -24,8 +27,12 @@ struct ConvChainShape {
   int element_bytes = 2;
   std::vector<int> inputs;  ///< channels of what the chain reads
   std::vector<ChainConv> convs;
+  bool bf16 = false;  ///< of 2 bytes: else halves
 
   int rows() const { return images * height; }
+  ChainElement element() const {
+    return element_bytes == 1 ? ChainElement::i8 : bf16 ? ChainElement::bf16 : ChainElement::f16;
+  }
 };
 
 // Units: what kernels whose weights stay in shared memory multiply at once, 64 positions x 64 outputs for 64 elements

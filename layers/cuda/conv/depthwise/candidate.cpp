@@ -67,15 +67,15 @@ DepthwiseGeometry depthwise_geometry(const NodeSpec& spec, const Window& window)
   return g;
 }
 
-// Candidate "depthwise_quads" of Conv: the depthwise convolutions of networks in fp16.
+// Candidate "depthwise_quads" of Conv: the depthwise convolutions of networks in fp16 and bf16.
 
 const ConvAttributes& attributes_of(const NodeSpec& spec) {
   return layer_as<Conv>(spec.layer).attributes();
 }
 
 Refusal refuse_depthwise_quads(const NodeSpec& spec) {
-  if (spec.inputs[0]->dtype != DType::f16 || spec.outputs[0].dtype != DType::f16)
-    return "only f16 is handled";
+  if (!is_stored_float(spec.inputs[0]->dtype) || spec.outputs[0].dtype != spec.inputs[0]->dtype)
+    return "only f16 and bf16 are handled";
   return refuse_sliding_depthwise(spec, attributes_of(spec));
 }
 
@@ -92,6 +92,7 @@ class ConvDepthwise final : public PackedKernel {
     for (std::size_t c = 0; c < channels; ++c) {
       for (std::size_t t = 0; t < taps; ++t) weights[t * channels + c] = from[c * taps + t];
     }
+    args_.bf16 = spec.inputs[0]->dtype == DType::bf16;
     args_.weights = keep(weights);
     args_.bias = keep(conv_biases(spec));
     args_.low = a.activation.low;

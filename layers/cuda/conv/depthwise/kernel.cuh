@@ -1,7 +1,6 @@
 // Which results a thread of a depthwise convolution computes, and how many suit a GPU.
 #pragma once
 
-#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -98,23 +97,23 @@ cudaError_t choose(DepthwiseGeometry& g, const Instances& instances, const Kerne
 
 namespace pipit::internal::cuda::depthwise {
 
-// The kernel of depthwise convolutions of halves. A thread computes a few neighbouring channels of some neighbouring
-// columns and slides down the rows: every row of x that it reads is added to all rows of y that it belongs to, whose
-// sums are in registers, so that x is read and converted once.
+// The kernel of depthwise convolutions of halves and of bfloat16. A thread computes a few neighbouring channels of some
+// neighbouring columns and slides down the rows: every row of x that it reads is added to all rows of y that it belongs
+// to, whose sums are in registers, so that x is read and converted once.
 
-/// Halves of neighbouring channels, two in a word.
-template <int Channels>
+/// Elements of neighbouring channels, two in a word.
+template <typename Element, int Channels>
 struct alignas(Channels * 2) Pixel {
-  __half2 pair[Channels / 2];
+  TwoOf<Element> pair[Channels / 2];
 };
 
 // Blocks: what registers must allow a multiprocessor. Function: a.function is computed.
-template <int Window, int Stride, int Columns, int Channels, int Blocks, bool Function>
+template <typename Element, int Window, int Stride, int Columns, int Channels, int Blocks, bool Function>
 __global__ void __launch_bounds__(kThreads, Blocks)
     depthwise_halves(const __grid_constant__ ConvDepthwiseArgs a) {
   constexpr int kIn = (Columns - 1) * Stride + Window;    // columns of x
   constexpr int kAlive = (Window + Stride - 1) / Stride;  // rows of y that a row of x may belong to
-  using P = Pixel<Channels>;
+  using P = Pixel<Element, Channels>;
   ptx::release_next_kernel();
   const Place place(a, Channels, Columns);
   if (place.image >= a.batch) return;
@@ -135,15 +134,15 @@ __global__ void __launch_bounds__(kThreads, Blocks)
   for (int j = 0; j < kIn; ++j)
     inside |= static_cast<unsigned>(left + j) < static_cast<unsigned>(a.in_w) ? 1U << j : 0U;
   const std::int64_t pitch = static_cast<std::int64_t>(a.in_w) * a.channels;
-  const __half* x = static_cast<const __half*>(a.x) + place.image * a.in_h * pitch +
-                    left * static_cast<std::int64_t>(a.channels) + place.channel;
+  const Element* x = static_cast<const Element*>(a.x) + place.image * a.in_h * pitch +
+                     left * static_cast<std::int64_t>(a.channels) + place.channel;
   const auto load_row = [&](P(&to)[kIn], int h) {
     const unsigned valid = static_cast<unsigned>(h) < static_cast<unsigned>(a.in_h) ? inside : 0U;
-    const __half* row = x + h * pitch;
+    const Element* row = x + h * pitch;
 #pragma unroll
     for (int j = 0; j < kIn; ++j) {
 #pragma unroll
-      for (__half2& pair : to[j].pair) pair = __half2{};
+      for (auto& pair : to[j].pair) pair = {};
       if (valid >> j & 1U) to[j] = *reinterpret_cast<const P*>(row + j * a.channels);
     }
   };
@@ -163,7 +162,7 @@ __global__ void __launch_bounds__(kThreads, Blocks)
       float v[Channels];
 #pragma unroll
       for (int c = 0; c < Channels; c += 2) {
-        const float2 two = __half22float2(pixels[j].pair[c / 2]);
+        const float2 two = to_floats(pixels[j].pair[c / 2]);
         v[c] = two.x, v[c + 1] = two.y;
       }
 #pragma unroll
@@ -201,7 +200,7 @@ __global__ void __launch_bounds__(kThreads, Blocks)
 
   const int end = min(place.row + a.rows, a.out_h);
   auto* y =
-      static_cast<__half*>(a.y) +
+      static_cast<Element*>(a.y) +
       ((static_cast<std::int64_t>(place.image) * a.out_h + place.row) * a.out_w + place.column) * a.channels +
       place.channel;
   for (int row = place.row; row < end;) {
@@ -222,11 +221,11 @@ __global__ void __launch_bounds__(kThreads, Blocks)
 #pragma unroll
         for (int c = 0; c < Channels; c += 2) {
           if constexpr (Function) {
-            result.pair[c / 2] = __floats2half2_rn(sums[oldest][t][c], sums[oldest][t][c + 1]);
+            result.pair[c / 2] = to_two<Element>(sums[oldest][t][c], sums[oldest][t][c + 1]);
             continue;
           }
-          result.pair[c / 2] = __floats2half2_rn(clamp_value(sums[oldest][t][c], a.low, a.high),
-                                                 clamp_value(sums[oldest][t][c + 1], a.low, a.high));
+          result.pair[c / 2] = to_two<Element>(clamp_value(sums[oldest][t][c], a.low, a.high),
+                                               clamp_value(sums[oldest][t][c + 1], a.low, a.high));
         }
         if (place.column + t < a.out_w) *reinterpret_cast<P*>(y + t * a.channels) = result;
       }
@@ -264,7 +263,7 @@ struct alignas(4 * sizeof(T)) Four {
 };
 
 // Results of four neighbouring channels, as layers/ops/quantization.h specifies them: bytes, bytes that went through a
-// table, f16 or f32.
+// table, f16, bf16 or f32.
 enum class Result : std::uint8_t { bytes, looked_up, real };
 
 // Blocks: what registers must allow a multiprocessor.

@@ -1,4 +1,4 @@
-// The kernels of depthwise convolutions that are compiled, in fp16 and INT8, and their launch.
+// The kernels of depthwise convolutions that are compiled, in fp16, bf16 and INT8, and their launch.
 #include "layers/cuda/conv/depthwise/kernel.cuh"
 #include "layers/cuda/device/launch.cuh"
 
@@ -13,11 +13,11 @@ using depthwise::Result;
 template <typename Args>
 struct Instance {
   int window, stride, columns, channels;
-  void (*kernels[3])(Args);  // by kind_of(Args)
+  void (*kernels[4])(Args);  // by kind_of(Args)
 };
 
 int kind_of(const ConvDepthwiseArgs& a) {
-  return a.function.gate == HalfGate::none ? 0 : 1;
+  return (a.function.gate == HalfGate::none ? 0 : 1) + (a.bf16 ? 2 : 0);
 }
 int kind_of(const QDepthwiseArgs& a) {
   const Result result = a.stored != StoredType::i8 ? Result::real
@@ -26,14 +26,17 @@ int kind_of(const QDepthwiseArgs& a) {
   return static_cast<int>(result);
 }
 
-template <int Window, int Stride, int Columns, int Channels, int Blocks>
+template <int Window, int Stride, int Columns, int Channels, int Blocks, int BfloatBlocks = Blocks>
 constexpr Instance<ConvDepthwiseArgs> halves() {
-  return {Window,
-          Stride,
-          Columns,
-          Channels,
-          {&depthwise::depthwise_halves<Window, Stride, Columns, Channels, Blocks, false>,
-           &depthwise::depthwise_halves<Window, Stride, Columns, Channels, Blocks, true>, nullptr}};
+  return {
+      Window,
+      Stride,
+      Columns,
+      Channels,
+      {&depthwise::depthwise_halves<__half, Window, Stride, Columns, Channels, Blocks, false>,
+       &depthwise::depthwise_halves<__half, Window, Stride, Columns, Channels, Blocks, true>,
+       &depthwise::depthwise_halves<__nv_bfloat16, Window, Stride, Columns, Channels, BfloatBlocks, false>,
+       &depthwise::depthwise_halves<__nv_bfloat16, Window, Stride, Columns, Channels, BfloatBlocks, true>}};
 }
 
 template <int Window, int Stride, int Columns, int Blocks>
@@ -44,15 +47,16 @@ constexpr Instance<QDepthwiseArgs> bytes() {
           kQuad,
           {&depthwise::depthwise_quads<Window, Stride, Columns, Blocks, Result::bytes>,
            &depthwise::depthwise_quads<Window, Stride, Columns, Blocks, Result::looked_up>,
-           &depthwise::depthwise_quads<Window, Stride, Columns, Blocks, Result::real>}};
+           &depthwise::depthwise_quads<Window, Stride, Columns, Blocks, Result::real>, nullptr}};
 }
 
-// Few columns for small products, in which every thread is on its own, more where there is more to do. In fp16 windows
-// of five and seven rows have registers for the weights of two channels.
+// Few columns for small products, in which every thread is on its own, more where there is more to do. In 16 bits
+// windows of five and seven rows have registers for the weights of two channels. With bfloat16 the compiler needs a few
+// more of them.
 constexpr Instance<ConvDepthwiseArgs> kHalves[] = {
-    halves<3, 1, 2, 4, 4>(), halves<3, 1, 4, 4, 3>(), halves<3, 2, 1, 4, 4>(), halves<3, 2, 2, 4, 4>(),
-    halves<5, 1, 2, 2, 4>(), halves<5, 1, 4, 2, 3>(), halves<5, 2, 1, 2, 4>(), halves<5, 2, 2, 2, 3>(),
-    halves<7, 1, 2, 2, 2>(), halves<7, 2, 1, 2, 2>()};
+    halves<3, 1, 2, 4, 4>(),    halves<3, 1, 4, 4, 3>(), halves<3, 2, 1, 4, 4>(), halves<3, 2, 2, 4, 4>(),
+    halves<5, 1, 2, 2, 4, 3>(), halves<5, 1, 4, 2, 3>(), halves<5, 2, 1, 2, 4>(), halves<5, 2, 2, 2, 3>(),
+    halves<7, 1, 2, 2, 2>(),    halves<7, 2, 1, 2, 2>()};
 constexpr Instance<QDepthwiseArgs> kBytes[] = {bytes<3, 1, 2, 4>(), bytes<3, 1, 7, 3>(), bytes<3, 2, 2, 4>(),
                                                bytes<5, 1, 2, 4>(), bytes<5, 1, 4, 3>(), bytes<5, 2, 1, 4>(),
                                                bytes<5, 2, 3, 3>(), bytes<7, 1, 2, 2>(), bytes<7, 2, 1, 2>()};

@@ -25,8 +25,9 @@ struct DepthwiseGeometry {
 
 // What the candidate of Conv asks of its kernels.
 
-/// x and y are f16, sums and everything else f32.
+/// x and y are f16 or bf16, sums and everything else f32.
 struct ConvDepthwiseArgs : DepthwiseGeometry {
+  bool bf16 = false;
   const void* x = nullptr;
   void* y = nullptr;
   const float* weights = nullptr;  ///< [taps][channels]
@@ -59,7 +60,7 @@ struct QDepthwiseArgs : DepthwiseGeometry {
   bool small = false;                  ///< as ConvGemmArgs has it
   float low = 0, high = 0;             ///< as in StepBounds
   PairBounds whole_bounds;             ///< of bytes: both as they are rounded
-  StoredType stored = StoredType::i8;  ///< i8 for u8 too, f16 or f32
+  StoredType stored = StoredType::i8;  ///< i8 for u8 too, f16, bf16 or f32
   /// For bytes: what a value in steps, as a signed byte, becomes: y's zero point and a QUnary that follows.
   /// Null: itself.
   const std::uint8_t* table = nullptr;

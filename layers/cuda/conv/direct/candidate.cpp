@@ -69,7 +69,7 @@ DirectConvArgs direct_conv_geometry(const NodeSpec& spec, const ConvAttributes& 
   return a;
 }
 
-// Candidates "depthwise" and "direct": convolutions in fp32 arithmetic, stored as f32 or f16. "direct" also takes
+// Candidates "depthwise" and "direct": convolutions in fp32 arithmetic, stored as f32, f16 or bf16. "direct" also takes
 // weights and biases that are computed at run time.
 
 bool at_run_time(const NodeSpec& spec, std::size_t input) {
@@ -78,8 +78,8 @@ bool at_run_time(const NodeSpec& spec, std::size_t input) {
 
 Refusal refuse_direct(const NodeSpec& spec) {
   const DType type = spec.inputs[0]->dtype;
-  if (spec.precision == Precision::int8 || (type != DType::f32 && type != DType::f16))
-    return "only f32 and f16 are handled";
+  if (spec.precision == Precision::int8 || (type != DType::f32 && !is_stored_float(type)))
+    return "only f32, f16 and bf16 are handled";
   if (spec.outputs[0].dtype != type || (spec.has_input(3) && spec.inputs[3]->dtype != type))
     return "input, residual and output must have one element type";
   for (const std::size_t input : {std::size_t{1}, std::size_t{2}}) {
@@ -146,8 +146,7 @@ std::vector<T> pack_depthwise(std::span<const T> from, std::size_t channels) {
 template <bool Depthwise>
 class DirectConv final : public PackedKernel {
  public:
-  explicit DirectConv(const NodeSpec& spec)
-      : args_(args_of(spec)), half_(spec.inputs[0]->dtype == DType::f16) {
+  explicit DirectConv(const NodeSpec& spec) : args_(args_of(spec)), type_(spec.inputs[0]->dtype) {
     if constexpr (Depthwise) {
       args_.x_strides = channels_last_strides(*spec.inputs[0]);
       args_.y_strides = channels_last_strides(spec.outputs[0]);
@@ -186,20 +185,20 @@ class DirectConv final : public PackedKernel {
     args.residual = inputs.size() > 3 ? inputs[3].data : nullptr;
     args.y = outputs[0].data;
     if constexpr (Depthwise) {
-      PIPIT_CUDA(launch_conv_depthwise(args, half_, stream));
+      PIPIT_CUDA(launch_conv_depthwise(args, type_, stream));
     } else {
       // Packed weights are a multiple of 4 elements, so that what follows them is aligned, too.
       auto* weights = reinterpret_cast<float*>(context.scratch);
       float* bias = weights + scratch_weights_;
       if (scratch_weights_ > 0) {
-        PIPIT_CUDA(pack_direct_weights(args_, inputs[1].data, weight_strides_, half_, weights, stream));
+        PIPIT_CUDA(pack_direct_weights(args_, inputs[1].data, weight_strides_, type_, weights, stream));
         args.weights = weights;
       }
       if (scratch_biases_ > 0) {
-        PIPIT_CUDA(pack_direct_biases(inputs[2].data, scratch_biases_, half_, bias, stream));
+        PIPIT_CUDA(pack_direct_biases(inputs[2].data, scratch_biases_, type_, bias, stream));
         args.bias = bias;
       }
-      PIPIT_CUDA(launch_conv_direct(args, half_, wide_, stream));
+      PIPIT_CUDA(launch_conv_direct(args, type_, wide_, stream));
     }
   }
 
@@ -207,14 +206,14 @@ class DirectConv final : public PackedKernel {
   DirectConvArgs args_;
   ImageStrides weight_strides_;
   std::int64_t scratch_weights_ = 0, scratch_biases_ = 0;  // elements, of those that are computed at run time
-  bool half_;
+  DType type_;
   bool wide_ = false;
 };
 
 template <bool Depthwise>
 Estimate estimate(const NodeSpec& spec) {
   return estimate_of(fmt::format("{} {}", Depthwise ? "depthwise" : "direct",
-                                 spec.outputs[0].dtype == DType::f16 ? "f16" : "f32"),
+                                 is_stored_float(spec.outputs[0].dtype) ? "f16" : "f32"),
                      plain_terms(spec, layer_as<Conv>(spec.layer).attributes().window));
 }
 

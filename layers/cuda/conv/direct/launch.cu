@@ -1,5 +1,8 @@
 // Convolution without matrix units: every thread adds up its own outputs, in fp32 or in int32, and the launches.
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
+
+#include <type_traits>
 
 #include "layers/cuda/conv/direct/launch.h"
 #include "layers/cuda/device/elements.cuh"
@@ -21,11 +24,31 @@ __device__ __forceinline__ float to_float(float v) {
 __device__ __forceinline__ float to_float(__half v) {
   return __half2float(v);
 }
+__device__ __forceinline__ float to_float(__nv_bfloat16 v) {
+  return __bfloat162float(v);
+}
 __device__ __forceinline__ void store(float* to, float v) {
   *to = v;
 }
 __device__ __forceinline__ void store(__half* to, float v) {
   *to = __float2half_rn(v);
+}
+
+__device__ __forceinline__ void store(__nv_bfloat16* to, float v) {
+  *to = __float2bfloat16_rn(v);
+}
+
+/// f(std::type_identity<T>{}) with the element of `type`, f32, f16 or bf16.
+template <typename F>
+void with_element(DType type, const F& f) {
+  switch (type) {
+    case DType::f16:
+      return f(std::type_identity<__half>{});
+    case DType::bf16:
+      return f(std::type_identity<__nv_bfloat16>{});
+    default:
+      return f(std::type_identity<float>{});
+  }
 }
 
 /// Count neighbouring elements with one load; the address is a multiple of their size.
@@ -239,45 +262,34 @@ void launch_direct(const DirectConvArgs& a, bool wide, cudaStream_t stream) {
 
 }  // namespace
 
-cudaError_t launch_conv_direct(const DirectConvArgs& args, bool half, bool wide, cudaStream_t stream) {
-  if (half) {
-    launch_direct<__half>(args, wide, stream);
-  } else {
-    launch_direct<float>(args, wide, stream);
-  }
+cudaError_t launch_conv_direct(const DirectConvArgs& args, DType type, bool wide, cudaStream_t stream) {
+  with_element(type, [&]<typename T>(std::type_identity<T>) { launch_direct<T>(args, wide, stream); });
   return cudaGetLastError();
 }
 
 cudaError_t pack_direct_weights(const DirectConvArgs& args, const void* weights, const ImageStrides& strides,
-                                bool half, float* packed, cudaStream_t stream) {
+                                DType type, float* packed, cudaStream_t stream) {
   const std::int64_t size = packed_weights(args);
   const unsigned blocks = blocks_for(size);
-  if (half) {
-    pack_weights<<<blocks, kThreads, 0, stream>>>(args, static_cast<const __half*>(weights), strides, packed,
+  with_element(type, [&]<typename T>(std::type_identity<T>) {
+    pack_weights<<<blocks, kThreads, 0, stream>>>(args, static_cast<const T*>(weights), strides, packed,
                                                   size);
-  } else {
-    pack_weights<<<blocks, kThreads, 0, stream>>>(args, static_cast<const float*>(weights), strides, packed,
-                                                  size);
-  }
+  });
   return cudaGetLastError();
 }
 
-cudaError_t pack_direct_biases(const void* biases, std::int64_t count, bool half, float* packed,
+cudaError_t pack_direct_biases(const void* biases, std::int64_t count, DType type, float* packed,
                                cudaStream_t stream) {
-  if (half) {
-    widen<<<blocks_for(count), kThreads, 0, stream>>>(static_cast<const __half*>(biases), packed, count);
-  } else {
-    widen<<<blocks_for(count), kThreads, 0, stream>>>(static_cast<const float*>(biases), packed, count);
-  }
+  with_element(type, [&]<typename T>(std::type_identity<T>) {
+    widen<<<blocks_for(count), kThreads, 0, stream>>>(static_cast<const T*>(biases), packed, count);
+  });
   return cudaGetLastError();
 }
 
-cudaError_t launch_conv_depthwise(const DirectConvArgs& args, bool half, cudaStream_t stream) {
-  if (half) {
-    launch_depthwise<__half, 8>(args, stream);
-  } else {
-    launch_depthwise<float, 4>(args, stream);
-  }
+cudaError_t launch_conv_depthwise(const DirectConvArgs& args, DType type, cudaStream_t stream) {
+  with_element(type, [&]<typename T>(std::type_identity<T>) {
+    launch_depthwise<T, sizeof(T) == 2 ? 8 : 4>(args, stream);
+  });
   return cudaGetLastError();
 }
 

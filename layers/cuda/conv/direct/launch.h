@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "engine/graph/dtype.h"
 #include "layers/cuda/device/quantized_types.h"
 
 namespace pipit::internal::cuda {
@@ -32,25 +33,25 @@ struct DirectConvArgs {
   float low = 0, high = 0;  ///< activation: clamp to [low, high]
 };
 
-/// Any strides. half: x, residual and y are f16, else f32. wide: x's channels lie together (stride 1), group_in
+/// Any strides. type: of x, residual and y, f32, f16 or bf16. wide: x's channels lie together (stride 1), group_in
 /// and the other strides are multiples of 4.
-cudaError_t launch_conv_direct(const DirectConvArgs& args, bool half, bool wide, cudaStream_t stream);
+cudaError_t launch_conv_direct(const DirectConvArgs& args, DType type, bool wide, cudaStream_t stream);
 
-/// Weights computed at run time, f16 (half) or f32 and in any layout, become those of conv_direct: `packed` has
+/// Weights computed at run time, of `type` and in any layout, become those of conv_direct: `packed` has
 /// packed_weights(args) elements. strides: of the weights, whose batch are the outputs.
 cudaError_t pack_direct_weights(const DirectConvArgs& args, const void* weights, const ImageStrides& strides,
-                                bool half, float* packed, cudaStream_t stream);
+                                DType type, float* packed, cudaStream_t stream);
 /// [groups][taps][group_in][group_out rounded up to 4]
 inline std::int64_t packed_weights(const DirectConvArgs& a) {
   const std::int64_t taps = std::int64_t{a.kernel[0]} * a.kernel[1] * a.kernel[2];
   return a.groups * taps * a.group_in * ((a.group_out + 3) / 4 * 4);
 }
 /// Likewise the biases, as f32.
-cudaError_t pack_direct_biases(const void* biases, std::int64_t count, bool half, float* packed,
+cudaError_t pack_direct_biases(const void* biases, std::int64_t count, DType type, float* packed,
                                cudaStream_t stream);
 
 /// group_in = group_out = 1; all channel strides are 1, the layouts [.., channels].
-cudaError_t launch_conv_depthwise(const DirectConvArgs& args, bool half, cudaStream_t stream);
+cudaError_t launch_conv_depthwise(const DirectConvArgs& args, DType type, cudaStream_t stream);
 
 // What the candidates of QConv ask of theirs.
 

@@ -1,4 +1,4 @@
-// Candidate "implicit_gemm": fp16 convolution on the tensor cores without a patch matrix.
+// Candidate "implicit_gemm": convolution in fp16 and bf16 on the tensor cores without a patch matrix.
 #include "engine/cuda/runtime.h"
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/gemm_args.h"
@@ -24,14 +24,9 @@ std::int64_t padded_channels(std::int64_t channels) {
 
 Refusal refuse_implicit_gemm(const NodeSpec& spec) {
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
-  const TensorDesc& x = *spec.inputs[0];
-  const TensorDesc& y = spec.outputs[0];
   // An f32 image is converted while its channels are padded.
-  if (spec.precision != Precision::fp16 || (x.dtype != DType::f16 && x.dtype != DType::f32) ||
-      y.dtype != DType::f16)
-    return "only fp16 is handled";
-  if (spec.has_input(3) && spec.inputs[3]->dtype != DType::f16) return "the residual must be f16";
-  return cuda::refuse_grouped_conv_gemm(spec, attributes, padded_channels(x.shape[1]));
+  if (Refusal reason = cuda::refuse_other_types(spec, true)) return reason;
+  return cuda::refuse_grouped_conv_gemm(spec, attributes, padded_channels(spec.inputs[0]->shape[1]));
 }
 
 ConvShape shape_of(const NodeSpec& spec) {
@@ -45,7 +40,7 @@ ConvShape shape_of(const NodeSpec& spec) {
 // Whether x is brought to [pixels, in_c] first.
 bool copies_input(const NodeSpec& spec, const ConvShape& shape) {
   const TensorDesc& x = *spec.inputs[0];
-  return shape.in_c != x.shape[1] || !is_channels_last(x) || x.dtype != DType::f16;
+  return shape.in_c != x.shape[1] || !is_channels_last(x) || !is_stored_float(x.dtype);
 }
 
 std::optional<Estimate> estimate(const NodeSpec& spec) {
@@ -79,22 +74,22 @@ class ImplicitGemm final : public Kernel {
     args_.function = cuda::follower_function(spec);
     args_.average = cuda::average_args(spec, shape_, tile_);
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-    const std::vector<Half> packed =
+    const std::vector<std::uint16_t> packed =
         cuda::pack_conv_weights(shape_, depth, channels_, weights.values<float>().data(), tile_.columns);
-    weights_ = DeviceBuffer(packed.data(), packed.size() * sizeof(Half));
+    weights_ = DeviceBuffer(packed.data(), packed.size() * sizeof packed[0]);
     std::vector<float> bias(static_cast<std::size_t>(args_.column_tiles) *
                             static_cast<std::size_t>(tile_.columns));
     if (const Tensor* given = spec.constant(2)) {
       std::copy_n(given->values<float>().data(), shape_.out_c, bias.begin());
     }
     bias_ = DeviceBuffer(bias.data(), bias.size() * sizeof(float));
-    args_.weights = weights_.as<const Half>();
+    args_.weights = weights_.data();
     args_.bias = bias_.as<const float>();
     PIPIT_CUDA(cuda::prepare_conv_gemm(tile_, vector_, args_));
   }
 
   std::size_t scratch_bytes() const override {
-    return copies_ ? static_cast<std::size_t>(pixels() * shape_.in_c) * sizeof(Half) : 0;
+    return copies_ ? static_cast<std::size_t>(pixels() * shape_.in_c) * 2 : 0;
   }
   bool orders_prior_writes() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
@@ -105,9 +100,9 @@ class ImplicitGemm final : public Kernel {
            const RunContext& context) const override {
     const auto stream = static_cast<cudaStream_t>(context.stream);
     ConvGemmArgs args = args_;
-    if (!copies_) args.x = inputs[0].as<Half>();
-    if (copies_) args.x = copy_input(inputs[0], reinterpret_cast<Half*>(context.scratch), stream);
-    args.residual = optional_data<Half>(inputs, 3);
+    if (!copies_) args.x = inputs[0].data;
+    if (copies_) args.x = copy_input(inputs[0], reinterpret_cast<std::uint16_t*>(context.scratch), stream);
+    args.residual = inputs.size() > 3 ? inputs[3].data : nullptr;
     args.y = outputs[0].data;
     PIPIT_CUDA(cuda::launch_conv_gemm(tile_, vector_, args, stream));
   }
@@ -115,11 +110,12 @@ class ImplicitGemm final : public Kernel {
  private:
   std::int64_t pixels() const { return static_cast<std::int64_t>(shape_.batch) * shape_.in_h * shape_.in_w; }
 
-  const Half* copy_input(const ConstTensorView& x, Half* to, cudaStream_t stream) const {
+  const void* copy_input(const ConstTensorView& x, std::uint16_t* to, cudaStream_t stream) const {
     const Strides strides = x.desc.strides();
     cuda::PadChannelsArgs args;
     args.x = x.data;
-    args.x_half = x.desc.dtype == DType::f16;
+    args.x_f32 = x.desc.dtype == DType::f32;
+    args.bf16 = shape_.bf16;
     args.y = to;
     args.channels = channels_;
     args.padded = shape_.in_c;

@@ -1,5 +1,5 @@
-// The implicit-GEMM kernel: output positions x output channels on the tensor cores, in fp16 with fp32 sums or in INT8
-// with int32 sums.
+// The implicit-GEMM kernel: output positions x output channels on the tensor cores, in fp16 and bf16 with fp32 sums or
+// in INT8 with int32 sums.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -46,11 +46,12 @@ struct alignas(Count* T::kOutputBytes) ConvResidualRun {
   }
 };
 
-/// What y's values are, in fp16. Residuals and the clamped result are those of HalfEpilogue; the function is chosen at
-/// run time, since what surrounds it is long.
+/// What y's values are, in fp16 and bf16. Residuals and the clamped result are those of HalfEpilogue; the function is
+/// chosen at run time, since what surrounds it is long.
 template <typename T>
 struct HalfAverage : HalfEpilogue<T, false> {
   using Base = HalfEpilogue<T, false>;
+  using Element = typename T::Element;
   static constexpr bool kAverages = true;
   static constexpr int kTogether = 1;  // fragments that give a lane neighbouring channels
 
@@ -58,12 +59,12 @@ struct HalfAverage : HalfEpilogue<T, false> {
   /// v: of Count neighbouring channels from `channel` of the tile on, before they are clamped. sum: bias included.
   template <bool Small, int Count>
   static __device__ __forceinline__ void add(const ConvGemmArgs&, const typename Base::Columns&,
-                                             const float (&sum)[Count],
+                                             const typename T::Sum (&sum)[Count],
                                              const ConvResidualRun<T, Count>& residual, int, float* v) {
 #pragma unroll
     for (int j = 0; j < Count; ++j) {
       const auto bits = static_cast<unsigned short>(residual.word[j / 2] >> j % 2 * 16);
-      v[j] = sum[j] + __half2float(__ushort_as_half(bits));
+      v[j] = sum[j] + cuda::load(of_bits<Element>(bits));
     }
   }
   /// As they would be read again.
@@ -72,15 +73,15 @@ struct HalfAverage : HalfEpilogue<T, false> {
     if (args.function.gate != HalfGate::none) {
       apply_clamped(args.function, args.low, args.high, v);
 #pragma unroll
-      for (float& x : v) x = __half2float(__float2half_rn(x));
+      for (float& x : v) x = rounded<Element>(x);
     } else {
 #pragma unroll
-      for (float& x : v) x = __half2float(finish_value(args, x));
+      for (float& x : v) x = cuda::load(finish_value<Element>(args, x));
     }
   }
 };
 
-/// The same in INT8, of a y that is f32 or f16.
+/// The same in INT8, of a y that is f32, f16 or bf16.
 template <typename T>
 struct Int8Average : Int8Epilogue<T, Int8Result::real> {
   using Base = Int8Epilogue<T, Int8Result::real>;
@@ -113,9 +114,10 @@ struct Int8Average : Int8Epilogue<T, Int8Result::real> {
   static __device__ __forceinline__ void finish(const ConvGemmArgs& args, float (&v)[Count]) {
 #pragma unroll
     for (float& x : v) x = clamp_value(x, args.low, args.high);
-    if (args.stored != StoredType::f16) return;
+    if (args.stored == StoredType::f32) return;
+    const bool half = args.stored == StoredType::f16;
 #pragma unroll
-    for (float& x : v) x = __half2float(__float2half_rn(x));
+    for (float& x : v) x = half ? rounded<__half>(x) : rounded<__nv_bfloat16>(x);
   }
 };
 

@@ -46,7 +46,7 @@ Call call_of(const Conv& layer, const NodeSpec& spec) {
   conv.dtype = spec.outputs[0].dtype;
   // Tensor cores take eight halves at a time; for images there are kernels that take four.
   const std::int64_t few = x.channels <= 4 ? 4 : 8;
-  const std::int64_t wide = conv.dtype == DType::f16 && attributes.groups == 1 ? few : 1;
+  const std::int64_t wide = is_stored_float(conv.dtype) && attributes.groups == 1 ? few : 1;
   call.channels = (x.channels + wide - 1) / wide * wide;
   call.copy = call.channels != x.channels || !is_channels_last(*spec.inputs[0]);
   if (call.copy) {
@@ -113,7 +113,9 @@ class CudnnConvKernel final : public Kernel {
   // Winograd needs fewer products than the layer says.
   std::vector<KernelWork> work() const override {
     const auto macs = static_cast<double>(macs_) * plan_->least_products();
-    return {{std::llround(macs), call_.conv.dtype == DType::f16 ? Products::fp16 : Products::fp32}};
+    return {{std::llround(macs), call_.conv.dtype == DType::f16    ? Products::fp16
+                                 : call_.conv.dtype == DType::bf16 ? Products::bf16
+                                                                   : Products::fp32}};
   }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
@@ -215,7 +217,9 @@ std::optional<Estimate> estimate(const NodeSpec& spec) {
   if (cuda::refuse_library_conv(spec)) return std::nullopt;
   const ConvAttributes& a = layer_as<Conv>(spec.layer).attributes();
   const std::int64_t channels = spec.inputs[0]->shape[1];
-  const std::int64_t wide = spec.outputs[0].dtype != DType::f16 || a.groups > 1 ? 1 : channels <= 4 ? 4 : 8;
+  const std::int64_t wide = !is_stored_float(spec.outputs[0].dtype) || a.groups > 1 ? 1
+                            : channels <= 4                                         ? 4
+                                                                                    : 8;
   const bool copies = channels % wide != 0 || !is_channels_last(*spec.inputs[0]);
   const bool bounded = std::isfinite(a.activation.high);
   return cuda::library_estimate(
@@ -300,6 +304,8 @@ void append_stored(std::vector<std::byte>& row, float value, const CudnnConv& co
     append(static_cast<std::int8_t>(requantize(value, {conv.low, conv.high}, 0)));
   else if (conv.y_dtype == DType::f16)
     append(to_half(clamped));
+  else if (conv.y_dtype == DType::bf16)
+    append(to_bfloat16(clamped));
   else
     append(clamped);
 }

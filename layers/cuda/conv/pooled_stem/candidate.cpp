@@ -33,8 +33,9 @@ Refusal refuse_convolution(const NodeSpec& spec) {
   const ConvAttributes& a = cuda::conv_attributes(spec);
   const Window& w = a.window;
   if (x.dtype != DType::f32) return "x is not f32, as a user's image is";
-  if (y.dtype != (int8 ? DType::i8 : DType::f16) || (!int8 && spec.precision != Precision::fp16))
-    return "only fp16 and int8 are handled";
+  if (y.dtype != (int8 ? DType::i8 : stored_type(spec.precision)) ||
+      (!int8 && !stores_16_bits(spec.precision)))
+    return "only fp16, bf16 and int8 are handled";
   if (w.rank != 2 || a.groups != 1 || w.kernel[0] != cuda::kPooledStemTaps ||
       w.kernel[1] > cuda::kPooledStemPixels || w.dilation[0] != 1 || w.dilation[1] != 1)
     return "only windows of 7 rows and up to 8 columns are handled";
@@ -98,6 +99,7 @@ std::optional<PooledStemPlan> plan_of(const NodeSpec& first, std::span<const Cha
   PooledStemShape shape;
   shape.from_bytes = from_bytes;
   shape.element_bytes = cuda::is_int8_conv(conv) ? 1 : 2;
+  shape.bf16 = conv.precision == Precision::bf16;
   shape.images = narrow(x[0]), shape.channels = narrow(x[1]);
   shape.in_h = narrow(x[2]), shape.in_w = narrow(x[3]);
   shape.stride_h = narrow(w.stride[0]), shape.stride_w = narrow(w.stride[1]);
@@ -128,7 +130,7 @@ class PooledStem final : public Kernel {
     args_.mid_row = cuda::Divisor(plan.mid_columns), args_.mid_ring = cuda::Divisor(plan.mid_rows);
     args_.image_ring = cuda::Divisor(plan.image_rows);
     pack(conv);
-    PIPIT_CUDA(cuda::prepare_pooled_stem(cuda::is_int8_conv(conv), shape.from_bytes));
+    PIPIT_CUDA(cuda::prepare_pooled_stem(shape));
   }
   bool orders_prior_writes() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }

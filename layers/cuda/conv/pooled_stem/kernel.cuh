@@ -2,8 +2,6 @@
 // the rows of the image: of floats, or of bytes through a table.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <type_traits>
 
@@ -88,7 +86,7 @@ struct Walk {
 
 template <typename Sum>
 struct Supply {
-  static constexpr int kBytes = std::is_same_v<Sum, float> ? 2 : 1;  // of an element
+  static constexpr int kBytes = std::is_same_v<Sum, std::int32_t> ? 1 : 2;  // of an element
   static constexpr int kPixelBytes = kPooledStemChannels * kBytes;
   const PooledStemArgs& p;
   const Places& at;
@@ -109,8 +107,7 @@ struct Supply {
     } else {
 #pragma unroll
       for (int w = 0; w < 2; ++w) {
-        const __half2 pair = __floats2half2_rn(v[w * 2], w * 2 + 1 < Channels ? v[w * 2 + 1] : 0);
-        to.word[w] = *reinterpret_cast<const std::uint32_t*>(&pair);
+        to.word[w] = to_word<NarrowOf<Sum>>(v[w * 2], w * 2 + 1 < Channels ? v[w * 2 + 1] : 0);
       }
     }
     return to;
@@ -355,7 +352,7 @@ namespace pooled_stem {
 
 template <typename Sum, bool FromBytes>
 struct Stem {
-  static constexpr int kBytes = std::is_same_v<Sum, float> ? 2 : 1;  // of an element
+  static constexpr int kBytes = std::is_same_v<Sum, std::int32_t> ? 1 : 2;  // of an element
   static constexpr int kRowBytes = kUnitChannels * kBytes;
   static constexpr int kUnitBytes = kUnitRows * kRowBytes;
   static constexpr int kPixelBytes = Supply<Sum>::kPixelBytes;
@@ -532,8 +529,8 @@ struct Stem {
     }
   };
   static __device__ __forceinline__ std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {
-    const __half2 larger =
-        __hmax2_nan(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
+    using Two = TwoOf<NarrowOf<Sum>>;
+    const Two larger = __hmax2_nan(*reinterpret_cast<const Two*>(&a), *reinterpret_cast<const Two*>(&b));
     return *reinterpret_cast<const std::uint32_t*>(&larger);
   }
   static __device__ __forceinline__ Channels largest(const Channels& a, const Channels& b,
@@ -628,7 +625,7 @@ struct Stem {
 
 }  // namespace pooled_stem
 
-/// Sum: float for halves, std::int32_t for bytes. FromBytes: of the user's image.
+/// Sum: float for halves, BfloatSum for bfloat16, std::int32_t for bytes. FromBytes: of the user's image.
 template <typename Sum, bool FromBytes>
 __global__ void __launch_bounds__(pooled_stem::kThreads, 1)
     run_pooled_stem(const __grid_constant__ PooledStemArgs p) {

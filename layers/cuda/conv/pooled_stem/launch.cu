@@ -8,21 +8,26 @@ namespace {
 
 using Stem = void (*)(PooledStemArgs);
 
-Stem stem_of(bool int8, bool from_bytes) {
-  if (from_bytes) return int8 ? run_pooled_stem<std::int32_t, true> : run_pooled_stem<float, true>;
-  return int8 ? run_pooled_stem<std::int32_t, false> : run_pooled_stem<float, false>;
+template <typename Sum>
+Stem of_sums(const PooledStemShape& shape) {
+  return shape.from_bytes ? run_pooled_stem<Sum, true> : run_pooled_stem<Sum, false>;
+}
+
+Stem stem_of(const PooledStemShape& shape) {
+  if (shape.element_bytes == 1) return of_sums<std::int32_t>(shape);
+  return shape.bf16 ? of_sums<BfloatSum>(shape) : of_sums<float>(shape);
 }
 
 }  // namespace
 
-cudaError_t prepare_pooled_stem(bool int8, bool from_bytes) {
-  return allow_shared(reinterpret_cast<const void*>(stem_of(int8, from_bytes)), kPooledStemMaxShared + 1024);
+cudaError_t prepare_pooled_stem(const PooledStemShape& shape) {
+  return allow_shared(reinterpret_cast<const void*>(stem_of(shape)), kPooledStemMaxShared + 1024);
 }
 
 cudaError_t launch_pooled_stem(const PooledStemArgs& args, cudaStream_t stream) {
   const PooledStemShape& shape = args.plan.shape;
   const auto shared = static_cast<std::size_t>(args.plan.shared_bytes) + 1024;  // for the alignment
-  return launch_kernel(stem_of(shape.element_bytes == 1, shape.from_bytes),
+  return launch_kernel(stem_of(shape),
                        {dim3(static_cast<unsigned>(args.workers), static_cast<unsigned>(args.plan.parts)),
                         dim3(pooled_stem::kThreads), shared, true},
                        stream, args);

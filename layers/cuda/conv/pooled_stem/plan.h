@@ -46,6 +46,7 @@ struct PooledStemShape {
   int pool_pad_h = 1, pool_pad_w = 1;
   int out_h = 0, out_w = 0;
   bool from_bytes = false;  ///< the image is bytes, and a table says what each is in a channel
+  bool bf16 = false;        ///< of 2 bytes: else halves
 };
 
 /// Rows from `begin` up to `end`, which is excluded.
@@ -205,7 +206,7 @@ struct PooledStemArgs {
 };
 
 /// Lets the kernel use its shared memory on the current GPU.
-cudaError_t prepare_pooled_stem(bool int8, bool from_bytes);
+cudaError_t prepare_pooled_stem(const PooledStemShape& shape);
 /// After prepare_pooled_stem: launches only.
 cudaError_t launch_pooled_stem(const PooledStemArgs& args, cudaStream_t stream);
 

@@ -50,8 +50,8 @@ struct Pair {
     Pair pair;
     pair.nodes[0] = &first, pair.nodes[1] = links[0].node;
     const NodeSpec& last = *pair.nodes[1];
-    if (cuda::is_int8_conv(last) != cuda::is_int8_conv(first) || refuse_pointwise(first) ||
-        refuse_pointwise(last))
+    if (last.precision != first.precision || cuda::is_int8_conv(last) != cuda::is_int8_conv(first) ||
+        refuse_pointwise(first) || refuse_pointwise(last))
       return std::nullopt;
     const LinkSource x = links[0].sources[0];
     if (!last.has_input(3) || links[0].sources[3].kind != LinkSource::Kind::node ||
@@ -61,6 +61,7 @@ struct Pair {
                    (x.kind == LinkSource::Kind::outside ? first.inputs.size() : std::size_t{0});
     cuda::ProjectedSumShape shape;
     shape.element_bytes = cuda::is_int8_conv(first) ? 1 : 2;
+    shape.bf16 = first.precision == Precision::bf16;
     shape.positions = shape_of(first).rows();
     for (int c = 0; c < 2; ++c) shape.in_c[c] = static_cast<int>(pair.nodes[c]->inputs[0]->shape[1]);
     shape.out_c = static_cast<int>(first.outputs[0].shape[1]);

@@ -181,7 +181,7 @@ struct Group {
 
 }  // namespace projected_sum
 
-/// Sum: float for halves, std::int32_t for bytes.
+/// Sum: float for halves, BfloatSum for bfloat16, std::int32_t for bytes.
 template <typename Sum, bool Small>
 __global__ void __launch_bounds__(projected_sum::kThreads, 1)
     run_projected_sum(const __grid_constant__ ProjectedSumArgs p) {

@@ -8,7 +8,8 @@ namespace {
 
 const void* function_of(const ProjectedSumArgs& args) {
   const auto of = [](auto kernel) { return reinterpret_cast<const void*>(kernel); };
-  if (args.plan.element_bytes == 2) return of(&run_projected_sum<float, true>);
+  if (args.plan.element_bytes == 2)
+    return args.plan.bf16 ? of(&run_projected_sum<BfloatSum, true>) : of(&run_projected_sum<float, true>);
   return args.small_sums ? of(&run_projected_sum<std::int32_t, true>)
                          : of(&run_projected_sum<std::int32_t, false>);
 }

@@ -31,6 +31,7 @@ inline constexpr int kSumMaxChunks =
 
 struct ProjectedSumShape {
   int element_bytes = 1;
+  bool bf16 = false;           ///< of 2 bytes: else halves
   std::int64_t positions = 0;  ///< of the output, of all images
   int in_c[2] = {};            ///< of what is added, of the other
   int out_c = 0;
@@ -38,6 +39,7 @@ struct ProjectedSumShape {
 
 struct ProjectedSumPlan {
   int element_bytes = 1;
+  bool bf16 = false;   ///< of 2 bytes: else halves
   int chunks[2] = {};  ///< of each convolution
   int stages = 1;      ///< of kSumStageOutputs, of a slice
   int slices = 1;
@@ -47,8 +49,8 @@ struct ProjectedSumPlan {
 
   PIPIT_HOST_DEVICE int tile_chunks() const { return chunks[0] + chunks[1]; }
   PIPIT_HOST_DEVICE int weight_bytes() const { return stages * tile_chunks() * kSumStageBytes; }
-  /// Units of the constants of a slice: in INT8 both convolutions' biases and multipliers, in fp16 the sums of their
-  /// biases.
+  /// Units of the constants of a slice: in INT8 both convolutions' biases and multipliers, in fp16 and bf16 the sums of
+  /// their biases.
   PIPIT_HOST_DEVICE int constant_units() const { return stages * 2 * (element_bytes == 1 ? 2 : 1); }
   PIPIT_HOST_DEVICE int constant_bytes() const {
     return constant_units() * kUnitChannels * (element_bytes == 1 ? 8 : 4);
@@ -63,7 +65,7 @@ inline std::variant<ProjectedSumPlan, std::string> plan_projected_sum(const Proj
                                                                       int processors) {
   const int chunk_channels = kBlockChunkBytes / shape.element_bytes;
   ProjectedSumPlan plan;
-  plan.element_bytes = shape.element_bytes;
+  plan.element_bytes = shape.element_bytes, plan.bf16 = shape.bf16;
   for (std::size_t c = 0; c < 2; ++c) {
     if (shape.in_c[c] % chunk_channels != 0) return "channels are no multiples of 128 bytes";
     plan.chunks[c] = shape.in_c[c] / chunk_channels;
@@ -125,8 +127,8 @@ struct ProjectedSumArgs {
   SumSource sources[2];  ///< of what is added, of the other
   ProjectedSumPlan plan;
   const std::byte* weights = nullptr;  ///< pack_projected_sum()
-  /// The constants of every slice: in INT8 of the units of what is added, then of the other's; in fp16 of the units of
-  /// both.
+  /// The constants of every slice: in INT8 of the units of what is added, then of the other's; in fp16 and bf16 of the
+  /// units of both.
   const std::byte* constants = nullptr;
   std::byte* y = nullptr;
   PairBounds added, bounds;

@@ -26,13 +26,13 @@ namespace resident_block {
 using units::Outputs;
 using units::Sums;
 
-/// Sum: float for halves, std::int32_t for bytes.
+/// Sum: float for halves, BfloatSum for bfloat16, std::int32_t for bytes.
 template <typename Sum, BlockForm Form, BlockAdds Adds>
 struct Traits {
   static constexpr bool kBasic = Form == BlockForm::basic;
   static constexpr bool kAddsX = Adds == BlockAdds::x;
   static constexpr bool kProjects = Adds >= BlockAdds::projection;
-  static constexpr int kBytes = std::is_same_v<Sum, float> ? 2 : 1;  // of an element
+  static constexpr int kBytes = std::is_same_v<Sum, std::int32_t> ? 1 : 2;  // of an element
   static constexpr int kGroups = block_groups(kBytes);
   static constexpr int kThreads = kGroups * 128 + 128;
   /// Registers of a thread that multiplies; a block has 65536, and threads that copy keep kCopyRegisters.

@@ -30,9 +30,10 @@ const void* function_of(const BlockPlan& plan) {
 }
 
 const void* function_of(const ResidentBlockArgs& args) {
-  if (args.plan.form != BlockForm::streamed)
-    return args.plan.element_bytes == 1 ? function_of<std::int32_t>(args.plan)
-                                        : function_of<float>(args.plan);
+  if (args.plan.form != BlockForm::streamed) {
+    if (args.plan.element_bytes == 1) return function_of<std::int32_t>(args.plan);
+    return args.plan.bf16 ? function_of<BfloatSum>(args.plan) : function_of<float>(args.plan);
+  }
   if (args.plan.adds == BlockAdds::x)
     return args.small_sums ? address_of(&run_streamed_block<true, true>)
                            : address_of(&run_streamed_block<true, false>);

@@ -135,6 +135,7 @@ struct BlockPlan {
   BlockForm form = BlockForm::bottleneck;
   BlockAdds adds = BlockAdds::nothing;
   int element_bytes = 1;
+  bool bf16 = false;  ///< of 2 bytes: else halves
   int in_units = 1, out_units = 1;
   int head_units = 1, weight_units = 0;      ///< of the head's weights, of all; in a streamed block stages
   int constant_units = 0;                    ///< of kUnitChannels
@@ -178,7 +179,7 @@ inline std::optional<std::string> plan_basic(BlockPlan& plan) {
   plan.constant_units = 2;
   plan.lag = 2 * plan.halo;
   // With a tile of both for every other group no group waits for room; the copies of two more of x are in flight
-  // meanwhile. Weights in fp16 leave less.
+  // meanwhile. Weights in 16 bits leave less.
   const int least = plan.lag + 1, groups = block_groups(plan.element_bytes);
   if (!has_turns(plan.lag, groups)) return "rows are too long";
   plan.ring = least + groups - 1;
@@ -196,7 +197,7 @@ inline std::optional<std::string> plan_bottleneck(BlockPlan& plan) {
       (plan.projects() && plan.in_units > 1))
     return "more channels than there is room for";
   plan.lag = 2 * plan.halo + 1;
-  // With a tile for every group no group waits for room. Weights in fp16 leave less.
+  // With a tile for every group no group waits for room. Weights in 16 bits leave less.
   plan.ring = plan.lag + (plan.element_bytes == 1 ? block_groups(1) : 2);
   // A power of two.
   for (plan.slots = 8; plan.shared_bytes() > kBlockMaxShared; plan.slots /= 2) {
@@ -223,7 +224,7 @@ inline std::variant<BlockPlan, std::string> plan_block(const ConvChainShape& sha
   const int inner = block_inner(roles.form);
   BlockPlan plan;
   plan.form = roles.form;
-  plan.element_bytes = shape.element_bytes;
+  plan.element_bytes = shape.element_bytes, plan.bf16 = shape.bf16;
   if (shape.inputs[0] % inner != 0 || tail.out_c % inner != 0)
     return "channels are no multiple of " + std::to_string(inner);
   plan.in_units = shape.inputs[0] / inner, plan.out_units = tail.out_c / inner;

@@ -197,7 +197,6 @@ Estimate resident_estimate(const NodeSpec& spec, const ConvShape& shape) {
   return variant_estimate(spec, shape, resident_variant(spec, shape));
 }
 
-template <typename Element>
 class ResidentGemm : public PackedKernel {
  public:
   ResidentGemm(const NodeSpec& spec, const ConvShape& shape) : depth_(blocks_with_weights(spec, shape)) {
@@ -228,7 +227,7 @@ class ResidentGemm : public PackedKernel {
            const RunContext& context) const override {
     ResidentArgs args = args_;
     args.x = x_map(inputs[0].data);
-    args.conv.residual = optional_data<Element>(inputs, 3);
+    args.conv.residual = inputs.size() > 3 ? inputs[3].data : nullptr;
     args.conv.y = outputs[0].data;
     PIPIT_CUDA(launch_resident_gemm(args, static_cast<cudaStream_t>(context.stream)));
   }
@@ -273,7 +272,7 @@ Candidate resident_candidate(Refusal (*refuse)(const NodeSpec&), ConvShape (*sha
   return candidate;
 }
 
-// Of Conv: fp16 convolutions on Hopper whose weights fit into shared memory.
+// Of Conv: convolutions in fp16 and bf16 on Hopper whose weights fit into shared memory.
 
 Refusal refuse(const NodeSpec& spec) {
   if (Refusal reason = refuse_half_conv(spec)) return reason;
@@ -281,7 +280,7 @@ Refusal refuse(const NodeSpec& spec) {
   return refuse_resident_gemm(spec, half_conv_shape(spec));
 }
 
-class HalfResidentGemm final : public ResidentGemm<Half> {
+class HalfResidentGemm final : public ResidentGemm {
  public:
   explicit HalfResidentGemm(const NodeSpec& spec) : ResidentGemm(spec, half_conv_shape(spec)) {
     const ConvShape& shape = args_.conv.shape;
@@ -306,7 +305,7 @@ Refusal refuse_int8(const NodeSpec& spec) {
   return refuse_resident_gemm(spec, pair_conv_shape(spec));
 }
 
-class Int8ResidentGemm final : public ResidentGemm<std::int8_t> {
+class Int8ResidentGemm final : public ResidentGemm {
  public:
   explicit Int8ResidentGemm(const NodeSpec& spec)
       : ResidentGemm(spec, pair_conv_shape(spec)),

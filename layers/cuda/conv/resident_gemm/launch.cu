@@ -1,6 +1,4 @@
-// The kernels of "resident_gemm" in fp16 and INT8, and their launch.
-#include <cuda_fp16.h>
-
+// The kernels of "resident_gemm" in fp16, bf16 and INT8, and their launch.
 #include "layers/cuda/conv/gemm_epilogue.cuh"
 #include "layers/cuda/conv/resident_gemm/kernel.cuh"
 
@@ -10,9 +8,11 @@ namespace {
 
 // Sums begin with the bias. Packed weights are in the order of packed_channel, so that a lane has eight neighbouring
 // channels of every 32 and writes them at once. Function: ConvGemmArgs::function is computed.
-template <int ColumnCount, bool Function>
+template <int ColumnCount, typename Sum, bool Function>
 struct ResidentHalf {
-  using Traits = ResidentTraits<ColumnCount, float>;
+  using Traits = ResidentTraits<ColumnCount, Sum>;
+  using Element = NarrowOf<Sum>;
+  using Two = TwoOf<Element>;
   using F = ConvGemmFragments<Traits>;
   struct Columns {
     alignas(8) float bias[ColumnCount];
@@ -31,7 +31,7 @@ struct ResidentHalf {
                                                Held& held, int first_row, int first_column) {
     if (args.residual != nullptr) {
       for_each_run(args, first_row, first_column, [&](int h, int run, std::int64_t at) {
-        held.runs[h][run] = *reinterpret_cast<const uint4*>(static_cast<const __half*>(args.residual) + at);
+        held.runs[h][run] = *reinterpret_cast<const uint4*>(static_cast<const Element*>(args.residual) + at);
       });
     }
 #pragma unroll
@@ -70,40 +70,44 @@ struct ResidentHalf {
   template <bool Residual>
   static __device__ __forceinline__ void write(const ConvGemmArgs& args, const F& fragments, const Held& held,
                                                int first_row, int first_column) {
-    const __half2 low = __float2half2_rn(args.low), high = __float2half2_rn(args.high);
+    const Two low = to_two<Element>(args.low, args.low), high = to_two<Element>(args.high, args.high);
     for_each_run(args, first_row, first_column, [&](int h, int run, std::int64_t at) {
-      __align__(16) __half2 pairs[4];
+      __align__(16) Two pairs[4];
       float values[8];  // of the function
       if constexpr (Residual) *reinterpret_cast<uint4*>(pairs) = held.runs[h][run];
 #pragma unroll
       for (int u = 0; u < 4; ++u) {
-        const float(&sums)[4] = fragments.sums[0][run * 4 + u];
+        const Sum(&sums)[4] = fragments.sums[0][run * 4 + u];
         float2 v = make_float2(sums[h * 2], sums[h * 2 + 1]);
         if constexpr (Residual) {
-          const float2 r = __half22float2(pairs[u]);
+          const float2 r = to_floats(pairs[u]);
           v.x += r.x, v.y += r.y;
         }
         if constexpr (Function) {
           values[u * 2] = v.x, values[u * 2 + 1] = v.y;
         } else {
           // Rounding does not change the order, so bounds may come after it.
-          pairs[u] = __hmin2_nan(__hmax2_nan(__float22half2_rn(v), low), high);
+          pairs[u] = __hmin2_nan(__hmax2_nan(to_two<Element>(v.x, v.y), low), high);
         }
       }
       if constexpr (Function) {
         apply_clamped(args.function, args.low, args.high, values);
 #pragma unroll
-        for (int u = 0; u < 4; ++u) pairs[u] = __floats2half2_rn(values[u * 2], values[u * 2 + 1]);
+        for (int u = 0; u < 4; ++u) pairs[u] = to_two<Element>(values[u * 2], values[u * 2 + 1]);
       }
-      *reinterpret_cast<uint4*>(static_cast<__half*>(args.y) + at) = *reinterpret_cast<const uint4*>(pairs);
+      *reinterpret_cast<uint4*>(static_cast<Element*>(args.y) + at) = *reinterpret_cast<const uint4*>(pairs);
     });
   }
 };
 
 template <int ColumnCount>
-using Plain = ResidentHalf<ColumnCount, false>;
+using PlainHalf = ResidentHalf<ColumnCount, float, false>;
 template <int ColumnCount>
-using WithFunction = ResidentHalf<ColumnCount, true>;
+using HalfWithFunction = ResidentHalf<ColumnCount, float, true>;
+template <int ColumnCount>
+using PlainBfloat = ResidentHalf<ColumnCount, BfloatSum, false>;
+template <int ColumnCount>
+using BfloatWithFunction = ResidentHalf<ColumnCount, BfloatSum, true>;
 
 // Int8Epilogue, with biases in shared memory: they are read for every tile.
 template <int ColumnCount, Int8Result Result>
@@ -149,8 +153,11 @@ const void* function_of(const ResidentArgs& args) {
   if (args.conv.shape.int8)
     return args.conv.table != nullptr ? resident_function<LookedUp>(args.plan)
                                       : resident_function<Bytes>(args.plan);
-  return args.conv.function.gate == HalfGate::none ? resident_function<Plain>(args.plan)
-                                                   : resident_function<WithFunction>(args.plan);
+  const bool plain = args.conv.function.gate == HalfGate::none;
+  if (args.conv.shape.bf16)
+    return plain ? resident_function<PlainBfloat>(args.plan)
+                 : resident_function<BfloatWithFunction>(args.plan);
+  return plain ? resident_function<PlainHalf>(args.plan) : resident_function<HalfWithFunction>(args.plan);
 }
 
 }  // namespace

@@ -32,8 +32,7 @@ std::optional<RowChainPlan> plan_of(const ConvChain& chain, int gpu) {
   auto* plan = std::get_if<RowChainPlan>(&planned);
   if (plan == nullptr) return std::nullopt;
   int clusters = 0;
-  PIPIT_CUDA(
-      cuda::row_chain_clusters(chain.shape.element_bytes == 1, plan->ranks, plan->shared_bytes, clusters));
+  PIPIT_CUDA(cuda::row_chain_clusters(chain.shape.element(), plan->ranks, plan->shared_bytes, clusters));
   if (clusters < chain.shape.rows()) return std::nullopt;
   return std::move(*plan);
 }
@@ -66,11 +65,12 @@ class RowChain final : public Kernel {
     args.y = static_cast<std::byte*>(outputs[0].data);
     args.rows = context.scratch;
     args.counters = reinterpret_cast<std::uint32_t*>(context.state);
-    PIPIT_CUDA(cuda::launch_row_chain(int8_, shared_bytes_, args, static_cast<cudaStream_t>(context.stream)));
+    PIPIT_CUDA(
+        cuda::launch_row_chain(element_, shared_bytes_, args, static_cast<cudaStream_t>(context.stream)));
   }
 
  private:
-  RowChain(const ConvChain& chain, int gpu) : int8_(chain.shape.element_bytes == 1), inputs_(chain.inputs) {
+  RowChain(const ConvChain& chain, int gpu) : element_(chain.shape.element()), inputs_(chain.inputs) {
     const RowChainPlan plan = plan_of(chain, gpu).value();
     shared_bytes_ = plan.shared_bytes;
     exchange_bytes_ = plan.exchange_bytes;
@@ -94,7 +94,7 @@ class RowChain final : public Kernel {
     parts_ = cuda::DeviceBuffer(parts.data(), parts.size() * sizeof(RowPart));
     args_.parts = parts_.as<const RowPart>();
     pack(chain, plan);
-    PIPIT_CUDA(cuda::prepare_row_chain(int8_));
+    PIPIT_CUDA(cuda::prepare_row_chain(element_));
   }
 
   static const NodeSpec& node_of(const ConvChain& chain, const RowChainPlan& plan, std::size_t part) {
@@ -125,7 +125,7 @@ class RowChain final : public Kernel {
     args_.of_outputs = constants_.data();
   }
 
-  bool int8_;
+  cuda::ChainElement element_;
   std::vector<std::size_t> inputs_;  ///< of the first node
   int shared_bytes_ = 0;
   std::size_t exchange_bytes_ = 0;

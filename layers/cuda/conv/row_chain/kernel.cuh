@@ -1,8 +1,6 @@
 // What the warps of row_chain that do not multiply bring to shared memory, and when: weights, rows of neighbours.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <type_traits>
 
@@ -165,12 +163,8 @@ __device__ __forceinline__ void multiplying_warps_meet() {
 
 namespace pipit::internal::cuda::row_chain {
 
-// From sums to outputs in row_chain: fp16 as in gemm_epilogue.cuh, INT8 as layers/ops/quantization.h specifies it,
-// every operation rounded to f32.
-
-/// What 4 * Vecs neighbouring outputs of a pixel need beside their sums, and how they are stored.
-template <typename Sum, int Vecs>
-struct Outputs;
+// From sums to outputs in row_chain: fp16 and bf16 as in gemm_epilogue.cuh, INT8 as layers/ops/quantization.h
+// specifies it, every operation rounded to f32.
 
 template <int Words>
 struct alignas(4 * Words) Packed {
@@ -205,8 +199,10 @@ __device__ __forceinline__ void store_packed(std::uint32_t address, const Packed
   }
 }
 
-template <int Vecs>
-struct Outputs<float, Vecs> {
+/// What 4 * Vecs neighbouring outputs of a pixel need beside their sums, and how they are stored.
+template <typename Sum, int Vecs>
+struct Outputs {
+  using Element = NarrowOf<Sum>;
   using Stored = Packed<2 * Vecs>;
   uint4 bias[Vecs];
   // constants: of the part; output: the first in it.
@@ -214,7 +210,7 @@ struct Outputs<float, Vecs> {
 #pragma unroll
     for (int v = 0; v < Vecs; ++v) bias[v] = load_four(constants + output * 4 + v * 16);
   }
-  __device__ __forceinline__ Stored finish(const RowPart& part, const float (&sum)[4 * Vecs],
+  __device__ __forceinline__ Stored finish(const RowPart& part, const Sum (&sum)[4 * Vecs],
                                            Stored residual) const {
     const auto* added = reinterpret_cast<const float*>(bias);
     Stored y;
@@ -222,12 +218,11 @@ struct Outputs<float, Vecs> {
     for (int w = 0; w < 2 * Vecs; ++w) {
       float2 v = make_float2(sum[w * 2] + added[w * 2], sum[w * 2 + 1] + added[w * 2 + 1]);
       if (part.residual >= 0) {
-        const float2 held = __half22float2(*reinterpret_cast<const __half2*>(&residual.word[w]));
+        const float2 held = to_floats<Element>(residual.word[w]);
         v.x += held.x, v.y += held.y;
       }
-      const __half2 pair =
-          __floats2half2_rn(clamp_value(v.x, part.low, part.high), clamp_value(v.y, part.low, part.high));
-      y.word[w] = *reinterpret_cast<const std::uint32_t*>(&pair);
+      y.word[w] =
+          to_word<Element>(clamp_value(v.x, part.low, part.high), clamp_value(v.y, part.low, part.high));
     }
     return y;
   }
@@ -325,7 +320,7 @@ __device__ __forceinline__ void multiply_steps(std::uint32_t pixel, std::uint32_
 /// A warp that multiplies, through all parts.
 template <typename Sum>
 struct Multiplier {
-  static constexpr int kBytes = std::is_same_v<Sum, float> ? 2 : 1;  // of an element
+  static constexpr int kBytes = std::is_same_v<Sum, std::int32_t> ? 1 : 2;  // of an element
   const RowChainArgs& args;
   const Places& at;
   int row, rank;
@@ -518,7 +513,7 @@ struct Multiplier {
 
 }  // namespace row_chain
 
-/// Sum: float for halves, std::int32_t for bytes.
+/// Sum: float for halves, BfloatSum for bfloat16, std::int32_t for bytes.
 template <typename Sum>
 __global__ void __launch_bounds__(kRowThreads, 1) run_row_chain(const __grid_constant__ RowChainArgs args) {
 #if __CUDA_ARCH__ >= 900

@@ -7,9 +7,15 @@ namespace pipit::internal::cuda {
 
 namespace {
 
-const void* function_of(bool int8) {
-  return int8 ? reinterpret_cast<const void*>(&run_row_chain<std::int32_t>)
-              : reinterpret_cast<const void*>(&run_row_chain<float>);
+const void* function_of(ChainElement element) {
+  switch (element) {
+    case ChainElement::i8:
+      return reinterpret_cast<const void*>(&run_row_chain<std::int32_t>);
+    case ChainElement::bf16:
+      return reinterpret_cast<const void*>(&run_row_chain<BfloatSum>);
+    default:
+      return reinterpret_cast<const void*>(&run_row_chain<float>);
+  }
 }
 
 cudaLaunchAttribute cluster_of(int ranks) {
@@ -22,8 +28,8 @@ cudaLaunchAttribute cluster_of(int ranks) {
 
 }  // namespace
 
-cudaError_t prepare_row_chain(bool int8) {
-  const void* function = function_of(int8);
+cudaError_t prepare_row_chain(ChainElement element) {
+  const void* function = function_of(element);
   // The maximum of all plans: they share the function.
   if (const cudaError_t status = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                       kRowBlockShared - kRowReserved);
@@ -32,14 +38,15 @@ cudaError_t prepare_row_chain(bool int8) {
   return cudaFuncSetAttribute(function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
 }
 
-cudaError_t row_chain_clusters(bool int8, int ranks, int shared_bytes, int& clusters) {
+cudaError_t row_chain_clusters(ChainElement element, int ranks, int shared_bytes, int& clusters) {
   // An older version of the kernel does nothing.
   cudaFuncAttributes attributes{};
-  if (const cudaError_t status = cudaFuncGetAttributes(&attributes, function_of(int8)); status != cudaSuccess)
+  if (const cudaError_t status = cudaFuncGetAttributes(&attributes, function_of(element));
+      status != cudaSuccess)
     return status;
   clusters = 0;
   if (attributes.ptxVersion < 90) return cudaSuccess;
-  if (const cudaError_t status = prepare_row_chain(int8); status != cudaSuccess) return status;
+  if (const cudaError_t status = prepare_row_chain(element); status != cudaSuccess) return status;
   cudaLaunchAttribute cluster = cluster_of(ranks);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(ranks));
@@ -47,10 +54,11 @@ cudaError_t row_chain_clusters(bool int8, int ranks, int shared_bytes, int& clus
   config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
   config.attrs = &cluster;
   config.numAttrs = 1;
-  return cudaOccupancyMaxActiveClusters(&clusters, function_of(int8), &config);
+  return cudaOccupancyMaxActiveClusters(&clusters, function_of(element), &config);
 }
 
-cudaError_t launch_row_chain(bool int8, int shared_bytes, const RowChainArgs& args, cudaStream_t stream) {
+cudaError_t launch_row_chain(ChainElement element, int shared_bytes, const RowChainArgs& args,
+                             cudaStream_t stream) {
   std::array<cudaLaunchAttribute, 3> attributes{};
   attributes[0] = cluster_of(args.ranks);
   attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -66,7 +74,7 @@ cudaError_t launch_row_chain(bool int8, int shared_bytes, const RowChainArgs& ar
   config.numAttrs = 3;
   RowChainArgs copy = args;
   void* parameters[] = {&copy};
-  return cudaLaunchKernelExC(&config, function_of(int8), parameters);
+  return cudaLaunchKernelExC(&config, function_of(element), parameters);
 }
 
 }  // namespace pipit::internal::cuda

@@ -150,9 +150,10 @@ inline std::size_t row_chain_counters(const RowChainArgs& args) {
 
 /// The number of clusters of `ranks` blocks, with `shared_bytes` bytes of shared memory each, that the current GPU
 /// holds at a time.
-cudaError_t row_chain_clusters(bool int8, int ranks, int shared_bytes, int& clusters);
+cudaError_t row_chain_clusters(ChainElement element, int ranks, int shared_bytes, int& clusters);
 /// Lets the kernel use its shared memory and large clusters.
-cudaError_t prepare_row_chain(bool int8);
-cudaError_t launch_row_chain(bool int8, int shared_bytes, const RowChainArgs& args, cudaStream_t stream);
+cudaError_t prepare_row_chain(ChainElement element);
+cudaError_t launch_row_chain(ChainElement element, int shared_bytes, const RowChainArgs& args,
+                             cudaStream_t stream);
 
 }  // namespace pipit::internal::cuda

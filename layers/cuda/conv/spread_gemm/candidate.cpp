@@ -9,6 +9,7 @@
 #include "layers/cuda/conv/gemm_problem.h"
 #include "layers/cuda/conv/spread_gemm/plan.h"
 #include "layers/cuda/cost/launch_cost.h"
+#include "layers/cuda/device/constants.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/conv.h"
@@ -57,14 +58,13 @@ Estimate spread_estimate(const NodeSpec& spec, const ConvShape& shape) {
   return plan_estimate(spec, shape, spread_plan(spec, shape));
 }
 
-// Candidate "spread_gemm" of Conv: fp16 convolutions of few positions on Hopper.
+// Candidate "spread_gemm" of Conv: convolutions in fp16 and bf16 of few positions on Hopper.
 
 Refusal refuse(const NodeSpec& spec) {
   if (Refusal reason = refuse_half_conv(spec)) return reason;
   return refuse_spread_gemm(spec, half_conv_shape(spec));
 }
 
-template <typename Element>
 class SpreadGemm : public PackedKernel {
  public:
   SpreadGemm(const NodeSpec& spec, const ConvShape& shape)
@@ -76,7 +76,7 @@ class SpreadGemm : public PackedKernel {
     SpreadArgs args = args_;
     args.conv.x = inputs[0].data;
     args.x_is_settled = context.is_settled(0);
-    args.conv.residual = optional_data<Element>(inputs, 3);
+    args.conv.residual = inputs.size() > 3 ? inputs[3].data : nullptr;
     args.conv.y = outputs[0].data;
     PIPIT_CUDA(launch_spread_gemm(args, static_cast<cudaStream_t>(context.stream)));
   }
@@ -85,15 +85,16 @@ class SpreadGemm : public PackedKernel {
   SpreadArgs args_;
 };
 
-class HalfSpreadGemm final : public SpreadGemm<Half> {
+class HalfSpreadGemm final : public SpreadGemm {
  public:
   explicit HalfSpreadGemm(const NodeSpec& spec) : SpreadGemm(spec, half_conv_shape(spec)) {
     const ConvShape& shape = args_.conv.shape;
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
-    std::vector<Half> halves;
-    for (const float w : weights.values<float>()) halves.push_back(to_half(w));
+    std::vector<std::uint16_t> narrow;
+    for (const float w : weights.values<float>())
+      narrow.push_back(narrow_bits(w, internal::stored_type(spec.precision)));
     args_.conv.weights =
-        keep(pack_spread(shape, args_.plan, sizeof(Half), std::as_bytes(std::span(halves)).data()));
+        keep(pack_spread(shape, args_.plan, sizeof narrow[0], std::as_bytes(std::span(narrow)).data()));
     std::vector<float> bias = conv_biases(spec);
     bias.resize(static_cast<std::size_t>(ceil_div(shape.out_c, kSpreadColumns) * kSpreadColumns));
     args_.conv.bias = keep(bias);
@@ -112,7 +113,7 @@ Refusal refuse_int8(const NodeSpec& spec) {
   return refuse_spread_gemm(spec, pair_conv_shape(spec));
 }
 
-class Int8SpreadGemm final : public SpreadGemm<std::int8_t> {
+class Int8SpreadGemm final : public SpreadGemm {
  public:
   explicit Int8SpreadGemm(const NodeSpec& spec)
       : SpreadGemm(spec, pair_conv_shape(spec)), operands_(operands_of(spec, args_)) {

@@ -1,8 +1,6 @@
 // What a block of "spread_gemm" does for a tile of a convolution, piece by piece.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <type_traits>
 
@@ -43,6 +41,9 @@ __device__ __forceinline__ void add_bits(int& to, std::uint32_t bits) {
   to += static_cast<int>(bits);
 }
 __device__ __forceinline__ void add_bits(float& to, std::uint32_t bits) {
+  to += __uint_as_float(bits);
+}
+__device__ __forceinline__ void add_bits(BfloatSum& to, std::uint32_t bits) {
   to += __uint_as_float(bits);
 }
 template <typename Sum>
@@ -349,7 +350,7 @@ namespace pipit::internal::cuda {
 // done before the wait for it. After the wait a block reads its pixels once, multiplies without waiting for
 // anything, and sends its sums to those blocks of its cluster that finish them.
 
-/// Sum: float for halves, std::int32_t for bytes. Epilogue: SpreadHalf or SpreadInt8.
+/// Sum: float for halves, BfloatSum for bfloat16, std::int32_t for bytes. Epilogue: SpreadHalf or SpreadInt8.
 template <typename Sum, typename Epilogue>
 __global__ void __launch_bounds__(kSpreadThreads, 2) spread_gemm(const __grid_constant__ SpreadArgs p) {
 #ifdef PIPIT_WARPGROUP_MMA
@@ -430,11 +431,13 @@ __global__ void __launch_bounds__(kSpreadThreads, 2) spread_gemm(const __grid_co
 #endif
 }
 
-// From sums to y in "spread_gemm", four neighbouring channels of a position at a time: halves.
+// From sums to y in "spread_gemm", four neighbouring channels of a position at a time: halves and bfloat16.
 
 /// Bias, residual, clamp and a function in float, one rounding. Function: ConvGemmArgs::function is computed.
-template <bool Function>
+template <typename SumType, bool Function>
 struct SpreadHalf {
+  using Sum = SumType;
+  using Element = NarrowOf<Sum>;
   struct Columns {
     __align__(16) float bias[kSpreadColumns];
   };
@@ -448,7 +451,7 @@ struct SpreadHalf {
   }
   static __device__ __forceinline__ Four fetch_residual(const ConvGemmArgs& args, bool finishes, int at) {
     if (!finishes || args.residual == nullptr || args.shape.out_c % 4 != 0) return {};
-    return __ldcg(reinterpret_cast<const Four*>(static_cast<const __half*>(args.residual) + at));
+    return __ldcg(reinterpret_cast<const Four*>(static_cast<const Element*>(args.residual) + at));
   }
   struct Constants {
     float bias[4];
@@ -461,20 +464,21 @@ struct SpreadHalf {
     return c;
   }
   static __device__ __forceinline__ void finish(const ConvGemmArgs& args, const Columns&,
-                                                const Constants& constants, float (&v)[4], Four held, int at,
+                                                const Constants& constants, Sum (&sum)[4], Four held, int at,
                                                 int left) {
     const bool whole = args.shape.out_c % 4 == 0;
-    const auto* residual = static_cast<const __half*>(args.residual);
-    auto* y = static_cast<__half*>(args.y);
-    __align__(8) __half r[4];
+    const auto* residual = static_cast<const Element*>(args.residual);
+    auto* y = static_cast<Element*>(args.y);
+    __align__(8) Element r[4];
     *reinterpret_cast<Four*>(r) = held;
+    float v[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      v[j] += constants.bias[j];
+      v[j] = sum[j] + constants.bias[j];
       if (whole) {
-        v[j] += __half2float(r[j]);
+        v[j] += cuda::load(r[j]);
       } else if (residual != nullptr && j < left) {
-        v[j] += __half2float(residual[at + j]);
+        v[j] += cuda::load(residual[at + j]);
       }
     }
     if constexpr (Function) {
@@ -484,7 +488,7 @@ struct SpreadHalf {
       for (float& x : v) x = clamp_value(x, args.low, args.high);
     }
 #pragma unroll
-    for (int j = 0; j < 4; ++j) r[j] = __float2half_rn(v[j]);
+    for (int j = 0; j < 4; ++j) r[j] = store<Element>(v[j]);
     if (whole) {
       *reinterpret_cast<Four*>(y + at) = *reinterpret_cast<const Four*>(r);
     } else {

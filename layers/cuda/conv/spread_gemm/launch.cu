@@ -12,8 +12,11 @@ const void* function_of(const SpreadArgs& args) {
     return args.conv.table != nullptr ? of(&spread_gemm<std::int32_t, SpreadInt8<true>>)
                                       : of(&spread_gemm<std::int32_t, SpreadInt8<false>>);
   }
-  return args.conv.function.gate != HalfGate::none ? of(&spread_gemm<float, SpreadHalf<true>>)
-                                                   : of(&spread_gemm<float, SpreadHalf<false>>);
+  const auto of_sums = [&]<typename Sum>(Sum) {
+    return args.conv.function.gate != HalfGate::none ? of(&spread_gemm<Sum, SpreadHalf<Sum, true>>)
+                                                     : of(&spread_gemm<Sum, SpreadHalf<Sum, false>>);
+  };
+  return args.conv.shape.bf16 ? of_sums(BfloatSum()) : of_sums(float());
 }
 
 }  // namespace

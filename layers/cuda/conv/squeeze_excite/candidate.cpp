@@ -45,9 +45,9 @@ Refusal refuse_average(const NodeSpec& spec) {
     const QAveragePoolAttributes& q = layer_as<QAveragePool>(spec.layer).attributes();
     if (!cuda::is_symmetric_i8(q.x) || !cuda::is_symmetric_i8(q.y))
       return "x or y is not i8 with zero point 0";
-  } else if (spec.precision != Precision::fp16 || x.dtype != DType::f16 ||
-             spec.outputs[0].dtype != DType::f16) {
-    return "only fp16 and int8 are handled";
+  } else if (!stores_16_bits(spec.precision) || x.dtype != stored_type(spec.precision) ||
+             spec.outputs[0].dtype != x.dtype) {
+    return "only fp16, bf16 and int8 are handled";
   }
   if (x.elements() == 0 || x.elements() > kMaxElements)
     return "empty tensors, or as large as this, are not handled";
@@ -75,7 +75,8 @@ Refusal refuse_layer(const NodeSpec& spec, bool int8) {
   if (spec.constant(1) == nullptr || (spec.has_input(2) && spec.constant(2) == nullptr))
     return "weights and biases must be constants";
   if (spec.outputs[0].elements() > kMaxElements) return "outputs as large as this are not handled";
-  if (!int8) return spec.outputs[0].dtype == DType::f16 ? Refusal() : "y is not f16";
+  if (!int8)
+    return spec.outputs[0].dtype == stored_type(spec.precision) ? Refusal() : "y is not f16, or in bf16 bf16";
   const QConvAttributes& q = layer_as<QConv>(spec.layer).attributes();
   if (!cuda::is_symmetric_i8(q.x) || !cuda::is_symmetric_i8(q.y)) return "x or y is not i8 with zero point 0";
   return std::nullopt;
@@ -115,6 +116,7 @@ struct Gates {
     const auto narrow = [](std::int64_t v) { return static_cast<int>(v); };
     cuda::SqueezeShape shape;
     shape.element_bytes = int8 ? 1 : 2;
+    shape.bf16 = average.precision == Precision::bf16;
     shape.images = narrow(x[0]), shape.channels = narrow(x[1]);
     shape.positions = narrow(x.elements() / (x[0] * x[1]));
     shape.squeezed = narrow(gates.layers[0].conv->outputs[0].shape[1]);
@@ -152,7 +154,7 @@ class SqueezeExcite final : public Kernel {
     const std::vector<std::byte> weights = cuda::pack_squeeze_excite(gates.plan, packed[0], packed[1]);
     weights_ = cuda::DeviceBuffer(weights.data(), weights.size());
     args_.weights = weights_.as<const std::byte>();
-    PIPIT_CUDA(cuda::prepare_squeeze_excite(shape.element_bytes));
+    PIPIT_CUDA(cuda::prepare_squeeze_excite(shape));
   }
   bool orders_prior_writes() const override { return true; }
   std::size_t packed_bytes() const override { return weights_.bytes(); }

@@ -2,8 +2,6 @@
 // kernel; after that wait it reads x once and waits twice for what the cluster's other blocks have sent.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include <cstdint>
 
 #include "layers/cuda/conv/squeeze_excite/plan.h"
@@ -13,7 +11,8 @@
 
 namespace pipit::internal::cuda {
 
-/// Halves, which are converted to floats in between.
+/// Halves or bfloat16, which are converted to floats in between.
+template <typename Element>
 struct SqueezeHalf {
   using Value = float;
   using Four = float4;
@@ -23,7 +22,7 @@ struct SqueezeHalf {
   static constexpr int kBytes = 2;
 
   static __device__ __forceinline__ float2 pair(const std::uint32_t& word) {
-    return __half22float2(reinterpret_cast<const __half2&>(word));
+    return to_floats<Element>(word);
   }
   static __device__ __forceinline__ void add(Value (&sums)[kSqueezeVector], const Vector& v) {
     const std::uint32_t words[] = {v.x, v.y, v.z, v.w};
@@ -39,7 +38,7 @@ struct SqueezeHalf {
     return fmaf(v.w, b.y, fmaf(v.z, b.x, sum));
   }
   static __device__ __forceinline__ Value rounded(float v) {
-    return __half2float(__float2half_rn(v));
+    return cuda::rounded<Element>(v);
   }
   static __device__ __forceinline__ Value mean(const SqueezeArgs& p, Value sum) {
     return rounded(sum * p.factor);
@@ -54,7 +53,7 @@ struct SqueezeHalf {
     return __float_as_uint(v);
   }
   static __device__ __forceinline__ void store(std::byte* y, int at, Value v) {
-    reinterpret_cast<__half*>(y)[at] = __float2half_rn(v);
+    reinterpret_cast<Element*>(y)[at] = cuda::store<Element>(v);
   }
 };
 

@@ -6,15 +6,16 @@ namespace pipit::internal::cuda {
 
 namespace {
 
-const void* function_of(int element_bytes) {
-  return element_bytes == 1 ? reinterpret_cast<const void*>(&run_squeeze_excite<SqueezeInt8>)
-                            : reinterpret_cast<const void*>(&run_squeeze_excite<SqueezeHalf>);
+const void* function_of(const SqueezeShape& shape) {
+  if (shape.element_bytes == 1) return reinterpret_cast<const void*>(&run_squeeze_excite<SqueezeInt8>);
+  return shape.bf16 ? reinterpret_cast<const void*>(&run_squeeze_excite<SqueezeHalf<__nv_bfloat16>>)
+                    : reinterpret_cast<const void*>(&run_squeeze_excite<SqueezeHalf<__half>>);
 }
 
 }  // namespace
 
-cudaError_t prepare_squeeze_excite(int element_bytes) {
-  return allow_shared(function_of(element_bytes), kSqueezeShared);
+cudaError_t prepare_squeeze_excite(const SqueezeShape& shape) {
+  return allow_shared(function_of(shape), kSqueezeShared);
 }
 
 cudaError_t launch_squeeze_excite(const SqueezeArgs& args, cudaStream_t stream) {
@@ -23,7 +24,7 @@ cudaError_t launch_squeeze_excite(const SqueezeArgs& args, cudaStream_t stream) 
   shape.shared_bytes = static_cast<std::size_t>(args.plan.shared_bytes);
   shape.overlap = true;
   shape.cluster = dim3(blocks);
-  return launch_kernel(function_of(args.plan.shape.element_bytes), shape, stream, args);
+  return launch_kernel(function_of(args.plan.shape), shape, stream, args);
 }
 
 }  // namespace pipit::internal::cuda

@@ -35,6 +35,7 @@ struct SqueezeShape {
   int squeezed = 1;  ///< outputs of the first layer
   int gates = 8;     ///< outputs of the second
   int element_bytes = 2;
+  bool bf16 = false;  ///< of 2 bytes: else halves
 };
 
 struct SqueezePlan {
@@ -187,7 +188,7 @@ inline SqueezeArgs squeeze_args(const SqueezePlan& plan) {
 }
 
 /// Lets the kernel use its shared memory on the current GPU.
-cudaError_t prepare_squeeze_excite(int element_bytes);
+cudaError_t prepare_squeeze_excite(const SqueezeShape& shape);
 /// After prepare_squeeze_excite: launches only.
 cudaError_t launch_squeeze_excite(const SqueezeArgs& args, cudaStream_t stream);
 

@@ -154,8 +154,7 @@ Estimate stem_estimate(const NodeSpec& spec, const ConvAttributes& attributes) {
   return args_estimate(spec, node_stem_args(spec, attributes));
 }
 
-/// What the kernels in fp16 and INT8 share; Element: of the residual.
-template <typename Element>
+/// What the kernels of all precisions share.
 class StemConv : public PackedKernel {
  public:
   StemConv(const NodeSpec& spec, const ConvAttributes& attributes)
@@ -165,7 +164,7 @@ class StemConv : public PackedKernel {
            const RunContext& context) const override {
     StemArgs args = args_;
     args.x = inputs[0].data;
-    args.residual = optional_data<Element>(inputs, 3);
+    args.residual = inputs.size() > 3 ? inputs[3].data : nullptr;
     args.y = outputs[0].data;
     PIPIT_CUDA(launch_stem(args, resident_blocks_, static_cast<cudaStream_t>(context.stream)));
   }
@@ -184,24 +183,19 @@ class StemConv : public PackedKernel {
   int resident_blocks_ = 1;
 };
 
-// Candidate "stem": convolutions of few channels in fp16, such as the first of a network, which reads the user's f32
-// image itself.
+// Candidate "stem": convolutions of few channels in fp16 and bf16, such as the first of a network, which reads the
+// user's f32 image itself.
 
 const ConvAttributes& attributes_of(const NodeSpec& spec) {
   return layer_as<Conv>(spec.layer).attributes();
 }
 
 Refusal refuse_stem(const NodeSpec& spec) {
-  const TensorDesc& x = *spec.inputs[0];
-  const TensorDesc& y = spec.outputs[0];
-  if (spec.precision != Precision::fp16 || (x.dtype != DType::f16 && x.dtype != DType::f32) ||
-      y.dtype != DType::f16)
-    return "only fp16 is handled";
-  if (spec.has_input(3) && spec.inputs[3]->dtype != DType::f16) return "the residual must be f16";
+  if (Refusal reason = refuse_other_types(spec, true)) return reason;
   return refuse_stem_problem(spec, attributes_of(spec));
 }
 
-class Stem final : public StemConv<Half> {
+class Stem final : public StemConv {
  public:
   explicit Stem(const NodeSpec& spec) : StemConv(spec, attributes_of(spec)) {
     const Clamp& clamp = attributes_of(spec).activation;
@@ -223,6 +217,7 @@ const QConvAttributes& attributes_of_int8(const NodeSpec& spec) {
 }
 
 Refusal refuse_stem_int8(const NodeSpec& spec) {
+  if (spec.outputs[0].dtype == DType::bf16) return "results in bf16 would make registers spill";
   const QConvAttributes& a = attributes_of_int8(spec);
   if (!is_symmetric_i8(a.x)) return "x is not i8 with zero point 0";
   if (a.y.quantized() && !is_symmetric_i8(a.y)) return "y is not i8 with zero point 0";
@@ -232,7 +227,7 @@ Refusal refuse_stem_int8(const NodeSpec& spec) {
   return refuse_stem_problem(spec, a.conv);
 }
 
-class QStem final : public StemConv<std::int8_t> {
+class QStem final : public StemConv {
  public:
   explicit QStem(const NodeSpec& spec) : StemConv(spec, attributes_of_int8(spec).conv) {
     const QConvAttributes& a = attributes_of_int8(spec);

@@ -1,8 +1,6 @@
 // How the kernels "stem" bring the pixels under a tile to shared memory: padding and missing channels as zeros.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include <algorithm>
 
 #include "layers/cuda/conv/stem/plan.h"
@@ -86,11 +84,11 @@ __device__ __forceinline__ void convert_unit(const StemArgs& a, const From (&val
   } else {
 #pragma unroll
     for (int e = 0; e < 4; e += 2) {
-      __half2 pair;
+      TwoOf<To> pair;
       if constexpr (sizeof(From) == 4) {
-        pair = __floats2half2_rn(value[e], value[e + 1]);
+        pair = to_two<To>(value[e], value[e + 1]);
       } else {
-        pair = __halves2half2(value[e], value[e + 1]);
+        pair = TwoOf<To>(value[e], value[e + 1]);
       }
       std::uint32_t word = *reinterpret_cast<const std::uint32_t*>(&pair);
       if (!inside[e]) word &= 0xFFFF0000U;
@@ -196,7 +194,7 @@ __device__ __forceinline__ void stage_halo(const StemArgs& a, const TileOrigin& 
 
 // Convolution of few channels: the pixels under a tile are brought to shared memory once and read from there for every
 // tap; the weights stay in shared memory for all tiles of a block. Arithmetic: the types, the products and the end of a
-// convolution in fp16 or INT8.
+// convolution in fp16, bf16 or INT8.
 
 inline constexpr int kStemRowBytes = 128;   // of packed weights
 inline constexpr int kStemStepsPerRow = 4;  // of 32 bytes

@@ -1,7 +1,5 @@
-// Convolutions of few channels in fp16 and in INT8, where f32 images are quantized while they are copied to shared
+// Convolutions of few channels in fp16, bf16 and INT8, where f32 images are quantized while they are copied to shared
 // memory, and their launch.
-#include <cuda_fp16.h>
-
 #include "layers/cuda/conv/stem/kernel.cuh"
 #include "layers/cuda/conv/stem/plan.h"
 #include "layers/cuda/epilogue/stores.cuh"
@@ -11,10 +9,10 @@ namespace pipit::internal::cuda {
 namespace {
 
 // Function: StemArgs::function is computed.
-template <bool Function>
+template <typename SumType, bool Function>
 struct HalfArithmetic {
-  using Element = __half;
-  using Sum = float;
+  using Sum = SumType;
+  using Element = NarrowOf<Sum>;
 
   // Not a pixel times zero: it may be infinite. So what a unit has beyond the window's row, and units beyond the
   // window, are masked.
@@ -62,16 +60,16 @@ struct HalfArithmetic {
   template <int Count>
   static __device__ __forceinline__ void store(const StemArgs& a, float (&run)[Count], std::int64_t at,
                                                int channels, bool whole) {
-    using Halves = StemRun<__half, Count>;
-    const auto* residual = static_cast<const __half*>(a.residual);
+    using Halves = StemRun<Element, Count>;
+    const auto* residual = static_cast<const Element*>(a.residual);
     if (residual != nullptr && whole) {
       const Halves held = *reinterpret_cast<const Halves*>(residual + at);
 #pragma unroll
-      for (int c = 0; c < Count; ++c) run[c] += __half2float(held.v[c]);
+      for (int c = 0; c < Count; ++c) run[c] += load(held.v[c]);
     } else if (residual != nullptr) {
 #pragma unroll
       for (int c = 0; c < Count; ++c) {
-        if (c < channels) run[c] += __half2float(residual[at + c]);
+        if (c < channels) run[c] += load(residual[at + c]);
       }
     }
     Halves halves;
@@ -79,15 +77,15 @@ struct HalfArithmetic {
 #pragma unroll
     for (int c = 0; c < Count; ++c) {
       if constexpr (Function) {
-        halves.v[c] = __float2half_rn(run[c]);
+        halves.v[c] = cuda::store<Element>(run[c]);
         continue;
       }
       float v = run[c];
       v = v < a.low ? a.low : v;  // comparisons, not fminf: a NaN stays one
       v = v > a.high ? a.high : v;
-      halves.v[c] = __float2half_rn(v);
+      halves.v[c] = cuda::store<Element>(v);
     }
-    auto* y = static_cast<__half*>(a.y) + at;
+    auto* y = static_cast<Element*>(a.y) + at;
     if (whole) {
       *reinterpret_cast<Halves*>(y) = halves;
     } else {
@@ -228,8 +226,11 @@ StemKernel kernel_of(const StemArgs& args) {
   if (args.shape.int8)
     return args.units.unit_bytes == 4 ? stem_kernel<Int8Arithmetic, 1>(args)
                                       : stem_kernel<Int8Arithmetic, 2>(args);
-  return args.function.gate == HalfGate::none ? stem_kernel<HalfArithmetic<false>, 2>(args)
-                                              : stem_kernel<HalfArithmetic<true>, 2>(args);
+  const auto of_sums = [&]<typename Sum>(Sum) {
+    return args.function.gate == HalfGate::none ? stem_kernel<HalfArithmetic<Sum, false>, 2>(args)
+                                                : stem_kernel<HalfArithmetic<Sum, true>, 2>(args);
+  };
+  return args.shape.bf16 ? of_sums(BfloatSum()) : of_sums(float());
 }
 
 }  // namespace

@@ -46,15 +46,15 @@ struct StemUnits {
 
 struct StemArgs {
   ConvShape shape;          ///< in_c: the channels of x, 1 to kStemMaxChannels; int8
-  const void* x = nullptr;  ///< f32 where x_f32, else f16 or in INT8 i8; any layout
+  const void* x = nullptr;  ///< f32 where x_f32, else f16 or bf16, in INT8 i8; any layout
   bool x_f32 = false;
   ImageScale x_scale;  ///< INT8: of an f32 x, which becomes i8 while it is staged
   int x_image = 0, x_channel = 0, x_row = 0, x_pixel = 0;  ///< strides of x in elements
   int copied_bytes = 0;            ///< that are copied at once, 4, 8 or 16; 0: x is read element by element
   const void* weights = nullptr;   ///< pack_stem_weights, pack_qstem_weights
   const void* bias = nullptr;      ///< one per packed output channel: f32, in INT8 i32
-  const void* residual = nullptr;  ///< shaped like y, f16 or i8; or null
-  void* y = nullptr;               ///< [batch, out_h, out_w, out_c]: f16, in INT8 as `stored` says
+  const void* residual = nullptr;  ///< shaped like y, f16, bf16 or i8; or null
+  void* y = nullptr;               ///< [batch, out_h, out_w, out_c]: f16 or bf16, in INT8 as `stored` says
   float low = 0, high = 0;         ///< activation: clamp to [low, high]; for an i8 y its StepBounds
   const float* multipliers = nullptr;   ///< INT8: one per packed output channel
   float residual_scale = 0;             ///< INT8: of the residual, in steps of y
@@ -79,7 +79,7 @@ struct StemArgs {
   Divisor tiles_wide, tiles_per_image;
   int weight_bytes = 0, offset_bytes = 0, halo_bytes = 0;  ///< of shared memory; at most what an int holds
   std::size_t shared_bytes = 0;
-  HalfFunction function;  ///< fp16: of what y would be, after the clamp
+  HalfFunction function;  ///< fp16 and bf16: of what y would be, after the clamp
 };
 
 /// For divisions of small numbers: n / divisor is the upper word of n * factor as long as n * divisor < 2^32. 0 for 1.
@@ -254,8 +254,10 @@ inline std::vector<StemTile> stem_tiles(const ConvShape& shape, int processors) 
 /// Weights [out_c, in_c, kernel_h, kernel_w] in row-major order for blocks of tile.width output channels:
 /// [block][128 bytes of k][width][128 bytes], rows in the order of stem_channel, zeros beyond out_c and the units'
 /// ends.
-inline std::vector<Half> pack_stem_weights(const StemArgs& args, const float* weights) {
-  return pack_stem<Half>(args, weights, [](float w) { return to_half(w); });
+inline std::vector<std::uint16_t> pack_stem_weights(const StemArgs& args, const float* weights) {
+  if (args.shape.bf16)
+    return pack_stem<std::uint16_t>(args, weights, [](float w) { return to_bfloat16(w).bits; });
+  return pack_stem<std::uint16_t>(args, weights, [](float w) { return to_half(w).bits; });
 }
 
 inline std::vector<std::int8_t> pack_qstem_weights(const StemArgs& args, const std::int8_t* weights) {
