@@ -596,6 +596,7 @@ static void test_evaluation(const char* folder) {
 
 static void test_pruning(const char* folder, const char* pruned) {
   int64_t last = -1;
+  int calls = 0;
   char* json;
   pipit_options* options = pipit_options_new(&status);
   CHECK(pipit_prune_json(kModel, folder, pruned, options, NULL, NULL, &status) == NULL);
@@ -604,6 +605,9 @@ static void test_pruning(const char* folder, const char* pruned) {
   CHECK(pipit_options_set(options, "judge-by", "model", &status) == PIPIT_OK);
   CHECK(pipit_options_set(options, "no-refit", "true", &status) == PIPIT_OK);
   CHECK(pipit_options_set(options, "keep-ratio", "0.5", &status) == PIPIT_OK);
+  CHECK(pipit_prune_json(kModel, folder, pruned, options, cancel, &calls, &status) == NULL);
+  REFUSED(PIPIT_CANCELLED, "cancelled");
+  CHECK(calls == 1);
   json = pipit_prune_json(kModel, folder, pruned, options, count_images, &last, &status);
   CHECK(json != NULL && last > 0 && strstr(json, "\"command\": \"prune\"") != NULL &&
         strstr(json, "\"refit\": false") != NULL);
