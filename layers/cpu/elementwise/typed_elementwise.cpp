@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/platform/compact_simd.h"
 #include "layers/common/dispatch.h"
 #include "layers/common/integer.h"
 #include "layers/common/layer_kernel.h"
@@ -147,12 +148,13 @@ template <typename T>
 void binary_row(BinaryKind kind, Strided<T> a, Strided<T> b, std::byte* y, std::int64_t n) {
   if constexpr (std::is_same_v<T, float>) {
     const bool remainder = kind == BinaryKind::mod || kind == BinaryKind::fmod;
-    if (remainder && !simd<has_large_quotient>(a, b, n))
-      return simd<remainder_row>(kind == BinaryKind::mod, a, b, reinterpret_cast<T*>(y), n);
+    if (remainder && !compact_simd<has_large_quotient>(a, b, n))
+      return compact_simd<remainder_row>(kind == BinaryKind::mod, a, b, reinterpret_cast<T*>(y), n);
   }
-  if (is_comparison(kind)) return simd<comparison_row<T>>(kind, a, b, reinterpret_cast<std::uint8_t*>(y), n);
+  if (is_comparison(kind))
+    return compact_simd<comparison_row<T>>(kind, a, b, reinterpret_cast<std::uint8_t*>(y), n);
   if constexpr (std::is_same_v<T, std::uint8_t>) {
-    if (is_logic(kind)) return simd<logic_row>(kind, a, b, reinterpret_cast<T*>(y), n);
+    if (is_logic(kind)) return compact_simd<logic_row>(kind, a, b, reinterpret_cast<T*>(y), n);
   }
   arithmetic_row<T>(kind, a, b, reinterpret_cast<T*>(y), n);
 }
@@ -316,7 +318,7 @@ class WhereKernel final : public Kernel {
       auto* y = reinterpret_cast<T*>(outputs[0].data);
       parallel_chunks(context.pool, loop_.size(), kChunkBytes / 8, [&](std::int64_t begin, std::int64_t end) {
         loop_.for_each_run(begin, end, [&](const auto& at, std::int64_t count) {
-          simd<select_rows<T>>(
+          compact_simd<select_rows<T>>(
               {condition + at[1], a + at[2], b + at[3], y + at[0], step[1], step[2], step[3], count});
         });
       });
@@ -375,7 +377,7 @@ void run_cast(const Cast& layer, std::span<const ConstTensorView> inputs, std::s
       To* y = outputs[0].as<To>();
       parallel_chunks(context.pool, outputs[0].desc.elements(), kChunkBytes / 8,
                       [&](std::int64_t begin, std::int64_t end) {
-                        simd<cast_row<To, Stored<From>>>(x + begin, y + begin, end - begin);
+                        compact_simd<cast_row<To, Stored<From>>>(x + begin, y + begin, end - begin);
                       });
     });
   });
