@@ -138,7 +138,7 @@ int main(int argc, char** argv) {
     const double f = of_futures(runner, arrays);
     const double b = first ? a : of_sessions(sessions, views);
     if (turn == 0) {  // warm-up
-      turn_ms = std::max(turn_ms, 30 * streams * 1000 / b);
+      turn_ms = std::max(turn_ms, 20 * 1000 / b);
       continue;
     }
     own.push_back(b);
