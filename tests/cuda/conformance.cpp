@@ -126,7 +126,14 @@ class Run {
     followers_.emplace(test.followers, output_descs_[0], test.precision);
   }
 
-  // Why the candidate runs the layer, or the followers with it, not.
+  // Multiply-accumulates of a convolution.
+  double products() const {
+    if (layer_.type() != "Conv") return 0;
+    const Shape& weights = reference_inputs_[1]->shape();
+    return static_cast<double>(output_descs_[0].shape.elements()) * static_cast<double>(weights.elements()) /
+           static_cast<double>(weights[0]);
+  }
+  // Why the candidate does not run the layer, or not with the followers.
   std::optional<std::string> refusal() const {
     if (auto reason = candidate_.refuse(described(0))) return reason;
     if (!followers_->taken_by(candidate_, [this](std::size_t behind) { return described(behind); }))
@@ -395,6 +402,7 @@ void expect_gpu(const Layer& layer, const std::string& candidate, const GpuCase&
   run.check();
   if (test.precision != Precision::fp16 || ::testing::Test::HasFailure()) return;
   if (layer.type() == "QConv" && candidate == "stem") return;  // has no registers for it
+  if (run.products() > 5e8) return;  // the reference would take many seconds; the kernel's code is that of fp16
   GpuCase bfloat = test;
   bfloat.precision = Precision::bf16;
   expect_gpu(layer, candidate, bfloat);
