@@ -1,6 +1,8 @@
 // pipit compare A B: whether what was measured twice differs, by more than the noise of both.
 #include "pipit/compare.h"
 
+#include <fmt/format.h>
+
 #include "apps/commands/commands.h"
 #include "apps/display/comparison_text.h"
 #include "apps/display/next_command.h"

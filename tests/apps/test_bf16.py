@@ -6,7 +6,7 @@ import struct
 import unittest.mock
 
 import onnx_model
-from command import CHECK_FAILED, MODEL, OK, UNSUPPORTED, USAGE, CommandTest, main
+from command import CHECK_FAILED, MODEL, OK, RUNTIME, USAGE, CommandTest, main
 
 SHORT = ("--runs", 1, "--warmup", 1)
 
@@ -160,7 +160,7 @@ class Bf16(CommandTest):
                             ("sweep", "sparsity", "--precision", "fp32,bf16"),
                             ("tune", MODEL, images, "--max-drop", 1, "--output", "m.json", "--keep-as", "bf16")):
                 with self.subTest(command):
-                    done = self.pipit(*command, *cuda, code=UNSUPPORTED)
+                    done = self.pipit(*command, *cuda, code=RUNTIME)
                     self.assertNotIn("bf16", done.stderr)
             return
         inspected = self.json("inspect", MODEL, "--precision", "bf16", *cuda)
