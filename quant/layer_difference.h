@@ -21,7 +21,7 @@ struct LayerDifference {
   std::string type;    ///< Conv, Gemm, ...
   std::string tensor;  ///< the output's name in both graphs
   Shape shape;
-  Precision precision = Precision::fp32;  ///< what the node computes in: int8; or fp16 (GPU), bf16 (CPU)
+  Precision precision = Precision::fp32;  ///< what the node computes in: int8, fp32, bf16; on a GPU also fp16
   bool output8 = false;  ///< whether its output is stored in 8 bits; otherwise nothing is clipped
   TensorDifference difference;
 };
