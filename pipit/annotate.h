@@ -24,7 +24,7 @@ struct AnnotatedFile {
   std::string preprocessing;       ///< in words; empty where none was stored
   std::string scores;              ///< the name of their kind; empty where none was stored
   std::int64_t bytes = 0;          ///< size of the file
-  std::vector<std::string> notes;  ///< what a user should know
+  std::vector<std::string> notes;  ///< notes for the user
   std::string json;                ///< all of it, as `pipit annotate --json` writes it (docs/json.md)
 };
 

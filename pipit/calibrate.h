@@ -53,9 +53,9 @@ struct CalibrateOptions {
   std::int64_t limit = 0;           ///< images to use of the others, spread evenly; 0: all
   /// Throw Error for the first image or folder that cannot be used, instead of excluding it.
   bool strict = false;
-  /// Called as images are done, in any thread, one call at a time. May be empty. What it throws ends the calibration.
+  /// Called as images are done, in any thread, one call at a time. May be empty. An exception from it ends the work.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
-  /// Called before anything runs with what a user should know, one sentence each time. May be empty.
+  /// Called with each note for the user, one sentence, before anything runs. May be empty.
   std::function<void(const std::string& note)> note;
 };
 
@@ -84,7 +84,7 @@ struct Calibration {
   std::vector<KeptLayer> kept;            ///< layers that stay in floating point
   std::int64_t images = 0;                ///< that were used
   std::vector<ExcludedImage> excluded;    ///< that could not be used
-  std::vector<std::string> notes;         ///< what a user should know
+  std::vector<std::string> notes;         ///< notes for the user
   std::string json;                       ///< all of it, as `pipit calibrate --json` writes it
 };
 
@@ -94,7 +94,7 @@ struct Calibration {
 /// can be used, for a model that cannot be read and a file that cannot be written, which is there in full or not at
 /// all; before anything runs, for an output that is, under whatever name, the model, one of the images or what pipit
 /// keeps in its cache; UnsupportedError for a model that is quantized already or has nothing to quantize; ArgumentError
-/// for options that cannot be. May be called from any thread.
+/// for invalid options. May be called from any thread.
 PIPIT_API Calibration calibrate(const std::string& model, std::span<const std::filesystem::path> images,
                                 const PlanFiles& output, const CalibrateOptions& options = {});
 

@@ -98,15 +98,15 @@ class PIPIT_API Classifier {
   /// The same of the bytes of such a file.
   std::vector<Prediction> classify_encoded(std::span<const std::byte> file, int top = 5);
 
-  /// The same of many image files, one answer for each in their order: decoded with all threads that the model runs
-  /// with, and computed LoadOptions::batch at a time. The answers have the bits of classify(), unless the model mixes
-  /// the samples of a batch. Throws what classify() does for the first image, in order, for which it would; then there
-  /// are no answers.
+  /// The same for many image files, with one answer for each in their order. Decodes with all threads of the model, and
+  /// runs the model on LoadOptions::batch images at a time. The answers have the same bits as those of classify(),
+  /// unless the model mixes the samples of a batch. If classify() would throw for an image, throws its exception for
+  /// the first such image, and returns no answers.
   std::vector<std::vector<Prediction>> classify_all(std::span<const std::filesystem::path> images,
                                                     int top = 5);
-  /// The same of pixels.
+  /// The same for pixels.
   std::vector<std::vector<Prediction>> classify_all(std::span<const PixelView> images, int top = 5);
-  /// The same of the bytes of files.
+  /// The same for encoded files in memory.
   std::vector<std::vector<Prediction>> classify_all_encoded(std::span<const std::span<const std::byte>> files,
                                                             int top = 5);
 

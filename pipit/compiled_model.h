@@ -91,14 +91,14 @@ struct LoadOptions {
   std::optional<std::int64_t> micro_batch;
 };
 
-/// The shapes of a run: LoadOptions has members of these names with the same meanings.
+/// The shapes of a run. The members mean the same as those of LoadOptions.
 struct RunShapes {
   std::optional<std::int64_t> batch;               ///< samples
   std::map<std::string, std::int64_t> dimensions;  ///< extents of symbolic dimensions
   std::map<std::string, Shape> shapes;             ///< shapes of inputs
-  /// On the CPU: layers run with the kernels of the model that is reshaped wherever these accept the shapes, so that
-  /// both share all packed weights. False: kernels are chosen for the shapes, which is faster where these differ much
-  /// (ResNet-18 with 4 images instead of 1: by 14 %), and other kernels pack the weights for themselves.
+  /// On the CPU: layers run with the kernels of the original model wherever these accept the shapes, so that both
+  /// models share all packed weights. False: kernels are chosen for the new shapes, which is faster if these differ
+  /// much (ResNet-18 with 4 images instead of 1: by 14 %), but other kernels pack their own weights.
   bool same_kernels = true;
 };
 
@@ -140,7 +140,7 @@ struct PIPIT_API ArrayView {
   void check_type(DType asked) const;
 };
 
-/// The same of memory that may be written: where a run puts an output.
+/// The same for writable memory: the destination of an output.
 struct PIPIT_API MutableArrayView {
   DType dtype = DType::f32;  ///< of the elements
   Shape shape;               ///< its extents
@@ -163,8 +163,8 @@ struct PIPIT_API MutableArrayView {
   void check_count(std::size_t count) const;
 };
 
-/// A dense array in row-major order in the memory of a GPU, which the caller owns: allocated there (cudaMalloc) or
-/// managed. That of an input is only read.
+/// A dense array in row-major order in GPU memory that the caller owns: allocated on the GPU (cudaMalloc) or managed.
+/// An input is only read.
 struct DeviceArray {
   DType dtype = DType::f32;  ///< of the elements
   Shape shape;               ///< its extents
@@ -172,7 +172,7 @@ struct DeviceArray {
 
   /// No array.
   DeviceArray() = default;
-  /// shape.elements() elements from `values` on, an address on the GPU.
+  /// A view of shape.elements() elements at `values`, an address on the GPU.
   template <typename T>
   DeviceArray(T* values, const Shape& extents) : dtype(DTypeOf<T>::value), shape(extents), data(values) {}
 };
@@ -182,18 +182,18 @@ class PIPIT_API Array {
  public:
   /// No array.
   Array() = default;
-  /// Memory for one; its elements are uninitialized.
+  /// Allocates an array with uninitialized elements.
   Array(DType dtype, const Shape& shape);
   /// A copy of the elements.
   explicit Array(const ArrayView& view);
 
-  /// Of the elements.
+  /// The type of the elements.
   DType dtype() const { return dtype_; }
   /// Its extents.
   const Shape& shape() const { return shape_; }
-  /// Valid as long as the array lives and is not assigned to, also after it was moved.
+  /// A view, valid until the array's memory is freed or replaced by assignment; moving the array keeps it valid.
   operator ArrayView() const;
-  /// The same of memory that may be written.
+  /// A writable view.
   MutableArrayView view();
   /// The elements. Throws Error when T is not their type.
   template <typename T>
@@ -210,21 +210,21 @@ class PIPIT_API Array {
   std::unique_ptr<std::byte, Free> data_;
 };
 
-/// An array for the input of that name.
+/// An array for the input named `name`.
 struct NamedArray {
   std::string_view name;  ///< TensorInfo::name of an input
   ArrayView array;        ///< its values
 };
 
-/// One array for each input of a model, in any order: {{"image", pixels}, {"mask", mask}}. Valid as long as what it was
-/// made of, as an argument until the call returns.
+/// One array for each input of a model, in any order: {{"image", pixels}, {"mask", mask}}. Valid as long as the list or
+/// vector that it was made from; a list in a call, until the call returns.
 class NamedArrays {
  public:
   /// From a list.
   NamedArrays(std::initializer_list<NamedArray> arrays) : arrays_(arrays.begin(), arrays.size()) {}
   /// From an array or a std::vector of them.
   explicit NamedArrays(std::span<const NamedArray> arrays) : arrays_(arrays) {}
-  /// All of them.
+  /// All arrays.
   std::span<const NamedArray> all() const { return arrays_; }
 
  private:
@@ -249,15 +249,15 @@ class PIPIT_API ModelSession {
   std::span<const ArrayView> run(std::initializer_list<ArrayView> inputs) {
     return run(std::span(inputs.begin(), inputs.size()));
   }
-  /// The same by names: run({{"image", pixels}, {"mask", mask}}). Throws Error, listing the names that there are, for
-  /// another name, for one that is given twice and for one that is missing.
+  /// The same by names: run({{"image", pixels}, {"mask", mask}}). Throws Error, listing the names, for an unknown name,
+  /// a name given twice and a missing name.
   std::span<const ArrayView> run(const NamedArrays& inputs);
 
   /// Runs the model and writes its outputs to the caller's memory, one view for each of CompiledModel::outputs() with
-  /// exactly its type and shape. On the CPU the last layer writes there itself if the memory is aligned to 64 bytes and
-  /// the layer neither works in place nor puts together what others wrote; otherwise, and on a GPU, each output is
+  /// exactly its type and shape. On the CPU the last layer writes there directly if the memory is aligned to 64 bytes
+  /// and the layer neither works in place nor joins results of other layers; otherwise, and on a GPU, each output is
   /// copied once. The bits are the same. Allocates nothing (on a GPU: from the second run on). Throws what the other
-  /// run() does, and Error where an output overlaps an input, another output or this session's memory; then nothing is
+  /// run() does, and Error if an output overlaps an input, another output or this session's memory; then nothing is
   /// written. After an error of the run itself the contents of the outputs are unspecified.
   void run(std::span<const ArrayView> inputs, std::span<const MutableArrayView> outputs);
   /// The same from lists: run({{pixels, shape}}, {{scores, Shape{1, 10}}}).
@@ -267,19 +267,19 @@ class PIPIT_API ModelSession {
   /// The same with inputs by names.
   void run(const NamedArrays& inputs, std::span<const MutableArrayView> outputs);
 
-  /// On a GPU: queues a run on `stream`, a cudaStream_t of the session's GPU (null: the default stream), which reads
-  /// its inputs from memory of that GPU and writes its outputs there, and returns without waiting for it. Nothing is
-  /// copied if the memory is aligned to 64 bytes (cudaMalloc's is) and outputs are as for run() into the caller's
-  /// memory; else there is one copy on the GPU. Runs of one session follow each other, whatever their streams. The
-  /// first run takes as long as launching every kernel, and so does the next one; the same for further addresses, of
-  /// which the session remembers the latest 8 sets. Memory must stay until the run has ended. What a run finds wrong
-  /// with its values (an index out of range) is thrown by a later call of the session. Not while `stream` is captured.
-  /// Throws what run() does, and Error for a model on the CPU and for memory that is not the GPU's.
+  /// On a GPU: queues a run on `stream`, a cudaStream_t of the session's GPU (null: the default stream), and returns
+  /// without waiting for it. The run reads its inputs from memory of that GPU and writes its outputs there. Nothing is
+  /// copied if the memory is aligned to 64 bytes (as from cudaMalloc) and outputs are as for run() with the caller's
+  /// memory; otherwise there is one copy on the GPU. Runs of one session execute one after the other, whatever their
+  /// streams. The first two runs with the same addresses each take as long as launching every kernel; the session
+  /// remembers the latest 8 sets of addresses. Memory must stay valid until the run has ended. An error in the values
+  /// of a run (an index out of range) is thrown by a later call of the session. Must not be called while `stream` is
+  /// captured. Throws what run() does, and Error for a model on the CPU and for memory that is not the GPU's.
   void run_on_device(std::span<const DeviceArray> inputs, std::span<const DeviceArray> outputs,
                      void* stream = nullptr);
 
-  /// Output `name` of the latest run, which returned views; valid as these are. Throws Error, listing the names, where
-  /// there is no such output, and Error where no run has returned views, or a later one wrote to the caller's memory.
+  /// Output `name` of the latest run, if it returned views; valid as long as these. Throws Error, listing the names, if
+  /// there is no such output, and Error if no run has returned views or a later one wrote to the caller's memory.
   const ArrayView& output(std::string_view name) const;
 
  private:
@@ -308,9 +308,9 @@ class PIPIT_API CompiledModel {
   std::span<const TensorInfo> inputs() const;
   /// In the order of the file, as ModelSession::run() returns them.
   std::span<const TensorInfo> outputs() const;
-  /// The position of an input in inputs(). Throws Error, listing the names, where there is none of that name.
+  /// The position of the input called `name` in inputs(). Throws Error, listing the names, if there is none.
   std::size_t find_input(std::string_view name) const;
-  /// The same of an output in outputs().
+  /// The same for an output in outputs().
   std::size_t find_output(std::string_view name) const;
   /// What a user should know: rewrites that were not possible, a tuning cache of another machine, layers that stay in
   /// floating point. One sentence each.
@@ -326,13 +326,13 @@ class PIPIT_API CompiledModel {
   /// memory is not to be had.
   ModelSession session(int device = 0) const;
 
-  /// The same model for other shapes, read again and compiled with the same options but for these. On the CPU both
-  /// share what kernels have packed of the weights, as do all models of a process wherever that is the same: only
-  /// layers with other kernels (RunShapes::same_kernels) take memory of their own. Throws what the constructor does;
-  /// Error for a model that was loaded from bytes, which it does not keep, or by a Classifier: load it again instead,
-  /// which shares what the same kernels pack.
+  /// The same model for other shapes, read again and compiled with otherwise the same options. On the CPU both share
+  /// the packed weights that are equal, as all models of a process do: only layers with other kernels
+  /// (RunShapes::same_kernels) take memory for their own. Throws what the constructor does, and Error for a model that
+  /// was loaded from bytes, which it does not keep, or by a Classifier: load such a model again, which also shares
+  /// equal packed weights.
   CompiledModel reshaped(const RunShapes& shapes) const;
-  /// The same for another number of samples alone.
+  /// The same model for another number of samples.
   CompiledModel with_batch(std::int64_t batch) const;
 
   /// @cond

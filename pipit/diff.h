@@ -54,7 +54,7 @@ struct DiffOptions {
   bool strict =
       false;  ///< throw Error for the first image or folder that cannot be used, instead of excluding it
   StageProgress progress;  ///< "comparing" and "layer by layer"
-  /// Called before anything runs with what a user should know, one sentence each time.
+  /// Called with each note for the user, one sentence, before anything runs.
   std::function<void(const std::string& note)> note;
 };
 
@@ -69,7 +69,7 @@ struct Difference {
   std::int64_t share_images = 0;    ///< for DiffOptions::shares
   double output_noise = 0;          ///< relative noise of the output with all layers in INT8, on those images
   std::vector<ExcludedImage> excluded;  ///< that could not be used
-  std::vector<std::string> notes;       ///< what a user should know
+  std::vector<std::string> notes;       ///< notes for the user
   std::string json;                     ///< all of it, as `pipit diff --json` writes it (docs/json.md)
 };
 

@@ -54,7 +54,7 @@ struct EvaluateOptions {
   /// Called as images are done, in any thread, one call at a time, with what was found so far: "top-1 76.20 %". What
   /// it throws ends the evaluation.
   std::function<void(std::int64_t done, std::int64_t total, const std::string& found)> progress;
-  /// Called before anything runs with what a user should know, one sentence each time.
+  /// Called with each note for the user, one sentence, before anything runs.
   std::function<void(const std::string& note)> note;
 };
 

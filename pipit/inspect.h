@@ -14,16 +14,16 @@
 
 namespace pipit::tools {
 
-/// A kernel that was asked to run a layer, and refused.
+/// A kernel that refused a layer.
 struct RefusedKernel {
   std::string kernel;  ///< its name
-  std::string why;     ///< what it cannot
+  std::string why;     ///< the reason
 };
 
-/// What a kernel was expected to take.
+/// The estimated time of a kernel.
 struct EstimatedKernel {
   std::string kernel;  ///< its name
-  double time = 0;  ///< microseconds on a GPU; on the CPU what Winograd takes, in the time of the direct sums
+  double time = 0;     ///< on a GPU in microseconds; on the CPU that of Winograd relative to the direct sums
 };
 
 /// Layers that one kernel could run together, compared with their kernels one by one.
@@ -42,24 +42,24 @@ struct TimedKernel {
   std::string problem;  ///< why there is no time; else empty
 };
 
-/// A layer, with what its kernel computes besides.
+/// A layer, with the nodes fused into its kernel.
 struct InspectedLayer {
-  std::string name;                ///< of the layer in the model
-  std::string type;                ///< Conv, Gemm, Pool, ...
-  std::string kernel;              ///< what runs it
-  std::string variant;             ///< of the kernel; empty where it has none
-  std::string geometry;            ///< for people: "3x3 s2 p1 +relu"
-  Shape input;                     ///< of its first input
-  Shape output;                    ///< of its first output
-  std::int64_t parameters = 0;     ///< of all nodes that the kernel computes
-  std::int64_t macs = 0;           ///< multiply-accumulates
-  double kept = 1;                 ///< the share of these that its kernel does: below 1 it leaves out zeros
-  std::string chosen;              ///< by "order", "preference", "measurement" or "cache"
-  std::string note;                ///< why nothing was timed although it was asked for; else empty
-  std::vector<TimedKernel> timed;  ///< in the order of preference
+  std::string name;                        ///< of the layer in the model
+  std::string type;                        ///< Conv, Gemm, Pool, ...
+  std::string kernel;                      ///< what runs it
+  std::string variant;                     ///< of the kernel; empty where it has none
+  std::string geometry;                    ///< in words: "3x3 s2 p1 +relu"
+  Shape input;                             ///< of its first input
+  Shape output;                            ///< of its first output
+  std::int64_t parameters = 0;             ///< of all nodes that the kernel computes
+  std::int64_t macs = 0;                   ///< multiply-accumulates
+  double kept = 1;                         ///< the share of macs that its kernel does: below 1 it skips zeros
+  std::string chosen;                      ///< by "order", "preference", "measurement" or "cache"
+  std::string note;                        ///< why nothing was timed although requested; else empty
+  std::vector<TimedKernel> timed;          ///< in the order of preference
   std::vector<EstimatedKernel> estimated;  ///< the smallest first
   std::vector<EstimatedChain> chains;      ///< that begin with this layer
-  std::vector<RefusedKernel> refused;      ///< in the order in which they were asked
+  std::vector<RefusedKernel> refused;      ///< in the order in which they were tried
 };
 
 /// How a graph was rewritten.
@@ -73,21 +73,21 @@ struct InspectedModel {
   std::string name;                    ///< as given
   std::vector<TensorInfo> inputs;      ///< of the graph that runs
   std::vector<TensorInfo> outputs;     ///< likewise
-  std::string widened;                 ///< what the file has in 16 bits and runs in f32; empty: nothing
+  std::string widened;                 ///< what is stored in 16 bits and runs in f32; empty: nothing
   std::vector<std::string> labels;     ///< from the model's metadata; may be empty
-  std::string labels_from;             ///< where they are from when not from pipit's own entries
-  std::optional<ScoreKind> scores;     ///< where output 0 is that of a classifier
-  std::string scores_note;             ///< what a user should know of them; else empty
-  std::string heads_note;              ///< they are of several softmaxes side by side; else empty
-  std::string preprocessing;           ///< that the model stores, in words; empty: none
-  std::string preprocessing_from;      ///< where it is from when not from pipit's own entries
+  std::string labels_from;             ///< their origin if not pipit's own entries
+  std::optional<ScoreKind> scores;     ///< if output 0 is that of a classifier
+  std::string scores_note;             ///< a note about the scores; else empty
+  std::string heads_note;              ///< a note if several softmaxes lie side by side; else empty
+  std::string preprocessing;           ///< as the model stores it, in words; empty: none
+  std::string preprocessing_from;      ///< its origin if not pipit's own entries
   std::vector<Rewrite> rewrites;       ///< all that were tried, in order
-  std::vector<std::string> notes;      ///< what a user should know of its metadata and rewrites
+  std::vector<std::string> notes;      ///< notes about its metadata and rewrites
   std::vector<InspectedLayer> layers;  ///< in the order in which they run
   std::size_t nodes = 0;               ///< of the graph that runs
-  int view_nodes = 0;                  ///< of these only name their input's memory
+  int view_nodes = 0;                  ///< nodes that are only views of their input's memory
   std::int64_t parameters = 0;         ///< of all nodes
-  std::size_t parameter_bytes = 0;     ///< in the graph; kernels may keep less or more
+  std::size_t parameter_bytes = 0;     ///< in the graph; kernels may store fewer or more
   std::int64_t macs = 0;               ///< of a run
   int int8_layers = 0;                 ///< that compute with 8-bit integers
   int conversions = 0;                 ///< between these and floating point
@@ -100,10 +100,10 @@ struct InspectedModel {
   std::string json;                    ///< all of it, as `pipit inspect --json` writes it (docs/json.md)
 };
 
-/// What inspect() tells.
+/// What the JSON of inspect() contains.
 struct InspectOptions {
   bool why =
-      false;  ///< the JSON has kernels that refused, and estimates (`pipit inspect --why`); the struct always
+      false;  ///< also refusing kernels and estimates (`pipit inspect --why`), as the struct always does
 };
 
 /// Describes a compiled model as its first device runs it. May be called from any thread.

@@ -1,5 +1,5 @@
 /// @file
-/// What a machine gives pipit to work with, and what it can do at best.
+/// What a machine offers to pipit, and its performance ceilings.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +33,12 @@ PIPIT_API MachineFacts examine_machine();
 
 /// How often per second something is done, measured in several rounds.
 struct Rate {
-  double best = 0;    ///< what floors are made of: nothing faster was seen
+  double best = 0;    ///< the fastest round; floors use it
   double median = 0;  ///< of the rounds
   double p10 = 0;     ///< one round in ten was slower
   int rounds = 0;     ///< 0: not measured
 
-  /// How far the best round lies above a slow one, over the best.
+  /// The distance from a slow round to the best one, relative to the best.
   double spread() const { return best > 0 ? (best - p10) / best : 0; }
 };
 
@@ -47,13 +47,13 @@ struct ArithmeticCeiling {
   std::string products;  ///< "fp32", "fp16", "bf16", "int8" or "int16"
   std::string unit;      ///< an instruction set, or "tensor cores"
   Rate flops;            ///< operations per second, two for each multiply-accumulate; operands in registers
-  Rate tile;             ///< on a CPU: of the tile of convolutions on operands in the first-level cache
+  Rate tile;             ///< CPU: rate of the convolution tile with operands in the first-level cache
 };
 
-/// One level of the memories that operands come from. Rates in bytes per second; what is read and written adds up.
+/// One level of memory. Rates in bytes per second, the sum of bytes read and written.
 struct MemoryCeiling {
   std::string name;        ///< "L1", "L2", "L3", "memory"
-  std::int64_t bytes = 0;  ///< that all threads together find there; 0: as many as there are
+  std::int64_t bytes = 0;  ///< available there to all threads together; 0: unlimited
   Rate read;               ///< reading only
   Rate write;              ///< writing only
   Rate copy;               ///< one byte read for each that is written
@@ -62,44 +62,44 @@ struct MemoryCeiling {
 
 /// The ceilings of one device (docs/floors.md).
 struct MachineCeilings {
-  DeviceKind device = DeviceKind::cpu;  ///< whose they are
-  std::string machine;      ///< what they depend on: CPU, threads, instruction set; or GPU and driver
+  DeviceKind device = DeviceKind::cpu;  ///< the measured device
+  std::string machine;      ///< what the rates depend on: CPU, threads, instruction set; or GPU and driver
   int threads = 0;          ///< of a CPU
   std::string measured_at;  ///< UTC, 2026-11-23T12:30:00Z
-  double seconds = 0;       ///< that measuring took
-  std::vector<ArithmeticCeiling> arithmetic;  ///< as far as the device has them
+  double seconds = 0;       ///< duration of the measurement
+  std::vector<ArithmeticCeiling> arithmetic;  ///< for all kinds that the device supports
   std::vector<MemoryCeiling> memory;          ///< nearest first
   Rate launches;                              ///< GPU: consecutive kernels without work
-  Rate synchronizations;  ///< GPU: how often the host can start one and learn that it is done
-  double spread = 0;      ///< the largest of what floors are made of: above 0.15 something else ran
+  Rate synchronizations;  ///< GPU: how often the host can launch a kernel and wait for its end
+  double spread = 0;      ///< the largest spread of rates that floors use; above 0.15 the machine was busy
 
-  /// The largest rate of these products, in operations per second; 0 where there is none.
+  /// The largest rate of `products`, in operations per second; 0 if there is none.
   PIPIT_API double flops(const std::string& products) const;
 };
 
-/// Which ceilings are asked for.
+/// Which ceilings to measure or read.
 struct CeilingsOptions {
-  DeviceKind device = DeviceKind::cpu;  ///< of a GPU the first one
-  int threads = 0;                      ///< CPU; 0: all that this process may use
-  bool kept = false;                    ///< those that were kept, without measuring
-  /// Called after each measurement with how many are done, and how many there are. What it throws ends the work, and
-  /// nothing is kept. May be empty.
+  DeviceKind device = DeviceKind::cpu;  ///< cuda: the first GPU
+  int threads = 0;                      ///< CPU threads; 0: all that this process may use
+  bool kept = false;                    ///< read stored ceilings, without measuring
+  /// Called after each measurement with the number of measurements done and of all measurements. An exception from it
+  /// ends the work, and nothing is stored. May be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 
-/// Ceilings and where they are kept.
+/// Ceilings and their file.
 struct CeilingsResult {
   MachineCeilings ceilings;
-  double days = 0;                 ///< how old they are
-  int kept_days = 0;               ///< how long they are used
-  std::filesystem::path file;      ///< that keeps them; empty where there is no cache folder
-  std::vector<std::string> notes;  ///< what a user should know
+  double days = 0;                 ///< their age
+  int kept_days = 0;               ///< days after which they are measured again
+  std::filesystem::path file;      ///< that stores them; empty without a cache folder
+  std::vector<std::string> notes;  ///< notes for the user
   std::string json;                ///< all of it, as `pipit ceilings --json` writes it (docs/json.md)
 };
 
-/// Measures what this machine can do at best, in some seconds, and keeps it in the user's cache folder for
-/// profile_model(); or gives what is kept. Throws Error where the device cannot be used, the file cannot be written or,
-/// with CeilingsOptions::kept, holds nothing that fits.
+/// Measures the ceilings of this machine, which takes some seconds, and stores them in the user's cache folder for
+/// profile_model(); or returns stored ceilings. Throws Error if the device cannot be used, if the file cannot be
+/// written or, with CeilingsOptions::kept, if it has none for this machine.
 PIPIT_API CeilingsResult measure_ceilings(const CeilingsOptions& options = {});
 
 }  // namespace pipit::tools

@@ -7,7 +7,7 @@
 ///   - CompiledModel and ModelSession: tensors in, tensors out, on a CPU or on GPUs; AsyncRunner: many runs at once;
 ///   - tools: evaluating, calibrating, quantizing, timing, inspecting, comparing layers.
 ///
-/// Functions throw Error: ArgumentError for options that cannot be, UnsupportedError for what pipit does not implement;
+/// Functions throw Error: ArgumentError for invalid options, UnsupportedError for what pipit does not implement;
 /// std::bad_alloc where memory runs out.
 /// Link with the CMake target pipit::pipit, or as `pkg-config pipit` says. C++20.
 #pragma once

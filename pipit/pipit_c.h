@@ -46,7 +46,7 @@ typedef enum pipit_code {
   PIPIT_ERROR = 1,             ///< a file, a value or a device; memory that is not to be had
   PIPIT_INVALID_ARGUMENT = 2,  ///< the call itself: a NULL, an unknown option, a tensor of another shape
   PIPIT_UNSUPPORTED = 3,       ///< the model asks for something that pipit does not implement
-  PIPIT_CANCELLED = 5          ///< a progress callback ended the work; no code of the command
+  PIPIT_CANCELLED = 5          ///< a progress callback ended the work; not an exit code of the command
 } pipit_code;
 
 /// An error in detail.
@@ -97,9 +97,9 @@ PIPIT_API const char* pipit_option_values(size_t index);
 
 /// Where memory lies, as DLDevice.
 typedef struct pipit_device {
-  int32_t device_type;  ///< 1: host memory (kDLCPU); 3: host memory that CUDA has pinned (kDLCUDAHost); for
-      ///< pipit_session_run_on_stream() 2: memory of a GPU (kDLCUDA), 13: managed (kDLCUDAManaged)
-  int32_t device_id;  ///< 0, of a GPU its ordinal
+  int32_t device_type;  ///< 1: host memory (kDLCPU); 3: host memory pinned by CUDA (kDLCUDAHost); for
+      ///< pipit_session_run_on_stream() 2: GPU memory (kDLCUDA), 13: managed memory (kDLCUDAManaged)
+  int32_t device_id;  ///< 0; for a GPU its ordinal
 } pipit_device;
 
 /// A type of elements, as DLDataType.
@@ -112,7 +112,7 @@ typedef struct pipit_dtype {
 /// A dense array, as DLTensor.
 typedef struct pipit_tensor {
   void* data;            ///< where it begins
-  pipit_device device;   ///< must be host memory, but for pipit_session_run_on_stream()
+  pipit_device device;   ///< host memory, except for pipit_session_run_on_stream()
   int32_t ndim;          ///< number of dimensions, 0 to 6
   pipit_dtype dtype;     ///< of the elements
   int64_t* shape;        ///< `ndim` extents, for images mostly N, C, H, W
@@ -149,14 +149,14 @@ PIPIT_API size_t pipit_model_output_count(const pipit_model* model);
 /// point into the model; the shape must not be written.
 PIPIT_API pipit_code pipit_model_input(const pipit_model* model, size_t index, const char** name,
                                        pipit_tensor* tensor, pipit_status** status);
-/// The same of output `index`.
+/// The same for output `index`.
 PIPIT_API pipit_code pipit_model_output(const pipit_model* model, size_t index, const char** name,
                                         pipit_tensor* tensor, pipit_status** status);
-/// Sets `index` to that of the input called `name`; PIPIT_INVALID_ARGUMENT, whose message lists the names, where there
-/// is none.
+/// Sets `index` to the position of the input called `name`. An unknown name is PIPIT_INVALID_ARGUMENT, whose message
+/// lists the names.
 PIPIT_API pipit_code pipit_model_find_input(const pipit_model* model, const char* name, size_t* index,
                                             pipit_status** status);
-/// The same of an output.
+/// The same for an output.
 PIPIT_API pipit_code pipit_model_find_output(const pipit_model* model, const char* name, size_t* index,
                                              pipit_status** status);
 /// How many sentences there are that a user should know, such as rewrites that were not possible.
@@ -175,49 +175,51 @@ PIPIT_API pipit_session* pipit_session_new(const pipit_model* model, int device,
 /// Frees it, with the views that it has returned.
 PIPIT_API void pipit_session_free(pipit_session* session);
 /// Runs the model on one tensor for each input, in their order, with exactly their types and shapes, and writes the
-/// results to the memory of `outputs`, one tensor for each output: without a copy on the CPU if the memory is aligned
-/// to 64 bytes and the last layer neither works in place nor puts together what others wrote, else with one. Allocates
-/// nothing (on a GPU: from the second run on). The same inputs give the same bits for any number of threads. An output
-/// must overlap neither an input nor another output nor views of this session, in which inputs must not lie either:
-/// that is PIPIT_ERROR. What is refused writes nothing; after an error of the run itself the outputs hold anything.
+/// results to the memory of `outputs`, one tensor for each output. On the CPU there is no copy if the memory is aligned
+/// to 64 bytes and the last layer neither works in place nor joins results of other layers; otherwise there is one.
+/// Allocates nothing (on a GPU: from the second run on). The same inputs give the same bits for any number of threads.
+/// Outputs must not overlap inputs, other outputs or views of this session, and inputs must not lie in such views: that
+/// is PIPIT_ERROR. A refused call writes nothing; after an error of the run itself the contents of the outputs are
+/// unspecified.
 PIPIT_API pipit_code pipit_session_run(pipit_session* session, const pipit_tensor* inputs, size_t input_count,
                                        const pipit_tensor* outputs, size_t output_count,
                                        pipit_status** status);
-/// The same in the session's own memory, of which `outputs` are filled with views, which must not be written and are
-/// valid until its next run.
+/// The same, with results in the session's own memory: fills `outputs` with views of it, which must not be written and
+/// are valid until the session's next run.
 PIPIT_API pipit_code pipit_session_run_views(pipit_session* session, const pipit_tensor* inputs,
                                              size_t input_count, pipit_tensor* outputs, size_t output_count,
                                              pipit_status** status);
 
-/// On a GPU: queues a run on `stream`, a cudaStream_t of the session's GPU (NULL: the default stream), whose inputs and
-/// outputs lie in memory of that GPU, and returns without waiting for it. Nothing is copied where pipit_session_run()
-/// would copy nothing on the CPU; else there is one copy on the GPU. Runs of one session follow each other, whatever
-/// their streams; the memory must stay until they have ended. What a run finds wrong with its values is the error of a
-/// later call of the session. Not while `stream` is captured. PIPIT_ERROR for a model on the CPU.
+/// On a GPU: queues a run on `stream`, a cudaStream_t of the session's GPU (NULL: the default stream), and returns
+/// without waiting for it. Inputs and outputs lie in memory of that GPU. Nothing is copied where pipit_session_run()
+/// copies nothing on the CPU; otherwise there is one copy on the GPU. Runs of one session execute one after the other,
+/// whatever their streams; the memory must stay valid until they have ended. An error in the values of a run is
+/// returned by a later call of the session. Must not be called while `stream` is captured. PIPIT_ERROR for a model on
+/// the CPU.
 PIPIT_API pipit_code pipit_session_run_on_stream(pipit_session* session, const pipit_tensor* inputs,
                                                  size_t input_count, const pipit_tensor* outputs,
                                                  size_t output_count, void* stream, pipit_status** status);
 
-/// Runs many at once: a queue, and streams that each take runs from it, in a thread with a session of their own.
+/// A queue of runs, and streams that take runs from it, each in a thread with its own session.
 typedef struct pipit_runner pipit_runner;
-/// Called with `user` when a run has ended, in a thread of the runner: `status` is NULL after success and ends with the
-/// call. It must not throw or jump out.
+/// Called with `user` when a run has ended, in a thread of the runner. `status` is NULL after success, and valid only
+/// during the call. Must not throw or jump out.
 typedef void (*pipit_run_done)(void* user, const pipit_status* status);
 
-/// Makes one with `streams` streams and, on the CPU, `threads` threads of all of them together; 0: what has the most
-/// throughput, and all CPUs. Throughput is best if the model was loaded with the option `threads` at
-/// `threads` / `streams`. At most `queue` runs wait (0: four for each stream).
+/// Makes a runner with `streams` streams and, on the CPU, `threads` threads for all streams together. 0 means the
+/// number of streams with the most throughput, and all CPUs. Throughput is best if the model was loaded with the option
+/// `threads` set to `threads` / `streams`. At most `queue` runs wait (0: four for each stream).
 PIPIT_API pipit_runner* pipit_runner_new(const pipit_model* model, int streams, int threads, int queue,
                                          pipit_status** status);
-/// Waits until everything that was submitted has ended, and frees it. Not in a callback.
+/// Waits until all submitted runs have ended, and frees the runner. Must not be called in a callback.
 PIPIT_API void pipit_runner_free(pipit_runner* runner);
-/// Queues a run as pipit_session_run() has it; waits while the queue is full, where a callback gets PIPIT_ERROR
-/// instead. The memory of both inputs and outputs has to stay until the run has ended. Any number of threads may
-/// submit.
+/// Queues a run with the arguments of pipit_session_run(). Waits while the queue is full; in a callback a full queue is
+/// PIPIT_ERROR instead. The memory of inputs and outputs must stay valid until the run has ended. Any number of threads
+/// may submit.
 PIPIT_API pipit_code pipit_runner_submit(pipit_runner* runner, const pipit_tensor* inputs, size_t input_count,
                                          const pipit_tensor* outputs, size_t output_count,
                                          pipit_run_done done, void* user, pipit_status** status);
-/// Waits until everything that was submitted has ended.
+/// Waits until all submitted runs have ended.
 PIPIT_API pipit_code pipit_runner_wait(pipit_runner* runner, pipit_status** status);
 
 /// @}
@@ -240,17 +242,17 @@ PIPIT_API void pipit_classifier_free(pipit_classifier* classifier);
 /// The `top` (at least 1) most probable classes of an image file: JPEG, PNG, BMP and, in builds with libwebp, WebP.
 PIPIT_API pipit_predictions* pipit_classifier_classify_file(pipit_classifier* classifier, const char* path,
                                                             int top, pipit_status** status);
-/// The same of the `size` bytes of such a file.
+/// The same for the `size` bytes of such a file.
 PIPIT_API pipit_predictions* pipit_classifier_classify_bytes(pipit_classifier* classifier, const void* bytes,
                                                              size_t size, int top, pipit_status** status);
-/// The same of height * width * 3 bytes: red, green, blue interleaved, rows from top to bottom without padding; both
+/// The same for height * width * 3 bytes: red, green, blue interleaved, rows from top to bottom without padding; both
 /// sides from 1 to 30000 pixels.
 PIPIT_API pipit_predictions* pipit_classifier_classify_pixels(pipit_classifier* classifier,
                                                               const uint8_t* rgb, int height, int width,
                                                               int top, pipit_status** status);
-/// The same of many files, one answer for each in their order: decoded with all threads that the model runs with, and
-/// computed as many at a time as the option `batch` says. Sets `answers`, `count` pointers, which belong to the caller;
-/// to NULL after an error, whose message begins with the first path, in order, that is the reason.
+/// The same for many files, with one answer for each in their order. Decodes with all threads of the model, and runs
+/// the model on as many images at a time as the option `batch` says. Sets `answers` to `count` pointers, which belong
+/// to the caller. After an error sets them to NULL; the message begins with the first path that caused an error.
 PIPIT_API pipit_code pipit_classifier_classify_files(pipit_classifier* classifier, const char* const* paths,
                                                      size_t count, int top, pipit_predictions** answers,
                                                      pipit_status** status);
@@ -260,7 +262,7 @@ PIPIT_API int64_t pipit_classifier_class_count(const pipit_classifier* classifie
 PIPIT_API const char* pipit_classifier_label(const pipit_classifier* classifier, int64_t index);
 /// What happens to images, in words.
 PIPIT_API const char* pipit_classifier_preprocessing(const pipit_classifier* classifier);
-/// As pipit_model_note_count(), with what a user should know of the preprocessing.
+/// As pipit_model_note_count(), for notes about the preprocessing.
 PIPIT_API size_t pipit_classifier_note_count(const pipit_classifier* classifier);
 /// Sentence `index`; NULL where there is none.
 PIPIT_API const char* pipit_classifier_note(const pipit_classifier* classifier, size_t index);
@@ -280,13 +282,13 @@ PIPIT_API void pipit_predictions_free(pipit_predictions* predictions);
 /// @name Tools
 /// @{
 
-/// Called with `user` as images are done, in any thread, one call at a time. 0: go on; any other number ends the work
-/// with PIPIT_CANCELLED, and files are as before. It must not throw or jump out.
+/// Called with `user` as images are done, in any thread, one call at a time. Return 0 to continue; any other number
+/// ends the work with PIPIT_CANCELLED, and files are as before. Must not throw or jump out.
 typedef int (*pipit_progress)(void* user, int64_t done, int64_t total);
 
 /// Runs a model in fp32 on the CPU over `image_count` image files, or folders of them, and writes INT8 scales to the
-/// JSON file `plan`, for the option of that name. The file is there in full or not at all. Unless `notes` is NULL, it
-/// is set to what a user should know, a line each. `progress` may be NULL. Options: threads, keep, method, percentile,
+/// JSON file `plan`, for the option of that name. The file is written in full or not at all. Unless `notes` is NULL, it
+/// is set to notes for the user, one per line. `progress` may be NULL. Options: threads, keep, method, percentile,
 /// per-tensor-weights, equalize, bias-correction, strict, skip, limit, batch, dim, shape, value, kernel, and those of
 /// preprocessing.
 PIPIT_API pipit_code pipit_calibrate(const char* model, const char* const* images, size_t image_count,
@@ -302,28 +304,27 @@ PIPIT_API pipit_code pipit_quantize(const char* model, const char* plan, const c
 PIPIT_API char* pipit_evaluate_json(const char* model, const char* folder, const pipit_options* options,
                                     pipit_progress progress, void* user, pipit_status** status);
 /// Removes groups of weights of a model, fits the others and writes the result to `output` as ONNX, in full or not at
-/// all; returns the JSON document of `pipit prune --json` (docs/json.md), which has a "problem" where nothing was
-/// written. `images` are as the folder of pipit_evaluate_json(). `progress` may be NULL; it is called with what is done
-/// of the stage that goes on. Options: those of models and of classifiers, one of keep-ratio, target-speedup and
-/// max-drop, global, search-seconds, judge-by, mode, no-refit, check, calibrate-limit, limit, strict; precision is fp32
-/// or int8.
+/// all. Returns the JSON document of `pipit prune --json` (docs/json.md), which has a "problem" if nothing was written.
+/// `images` are as the folder of pipit_evaluate_json(). `progress` may be NULL; it gets the progress of the current
+/// stage. Options: those of models and of classifiers, one of keep-ratio, target-speedup and max-drop, global,
+/// search-seconds, judge-by, mode, no-refit, check, calibrate-limit, limit, strict; precision is fp32 or int8.
 PIPIT_API char* pipit_prune_json(const char* model, const char* images, const char* output,
                                  const pipit_options* options, pipit_progress progress, void* user,
                                  pipit_status** status);
-/// Times every layer on `inputs` (NULL: made-up numbers, always the same) and returns the JSON document of
-/// `pipit profile --json` (docs/json.md). Options: runs, warmup, floor.
+/// Times every layer on `inputs` (NULL: random numbers, always the same) and returns the JSON document of `pipit
+/// profile --json` (docs/json.md). Options: runs, warmup, floor.
 PIPIT_API char* pipit_profile_json(const pipit_model* model, const pipit_tensor* inputs, size_t input_count,
                                    const pipit_options* options, pipit_status** status);
-/// The model as it runs, layer by layer, with the kernels that refused each: the JSON document of
-/// `pipit inspect --why --json` (docs/json.md).
+/// Describes the model as it runs, layer by layer, with the kernels that refused each: the JSON document of `pipit
+/// inspect --why --json` (docs/json.md).
 PIPIT_API char* pipit_inspect_json(const pipit_model* model, pipit_status** status);
-/// Times whole runs of models and returns the JSON document of `pipit bench --json` (docs/json.md). What goes wrong
-/// with one model is in it. Options: those of models, seconds, runs, warmup, streams, against (another model that runs
-/// in turns with each, or a precision to compare with), fail-above.
+/// Times whole runs of models and returns the JSON document of `pipit bench --json` (docs/json.md), which also has the
+/// error of a model that fails. Options: those of models, seconds, runs, warmup, streams, against (another model that
+/// runs in turns with each, or a precision to compare with), fail-above.
 PIPIT_API char* pipit_bench_json(const char* const* models, size_t model_count, const pipit_options* options,
                                  pipit_progress progress, void* user, pipit_status** status);
-/// Compares two files with the JSON of profiles, benches or sweeps, of at least three processes each for a verdict, and
-/// returns the JSON document of `pipit compare --json` (docs/json.md). Options: fail-above.
+/// Compares two files with the JSON of profiles, benches or sweeps (a verdict needs at least three processes on each
+/// side), and returns the JSON document of `pipit compare --json` (docs/json.md). Options: fail-above.
 PIPIT_API char* pipit_compare_json(const char* first, const char* second, const pipit_options* options,
                                    pipit_status** status);
 

@@ -1,5 +1,5 @@
 /// @file
-/// Where the time of a model goes, and how far that is from what the machine could do.
+/// Where the time of a model goes, compared with what the machine can do at best.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@
 
 namespace pipit::tools {
 
-/// What a layer takes at least (docs/floors.md).
+/// The least possible time of a layer (docs/floors.md).
 struct LayerFloor {
   double ms = 0;      ///< the longest of its arithmetic, its bytes and, on a GPU, a launch
-  std::string bound;  ///< which of them: "compute", "launch" or a level of memory; empty: nothing takes time
-  double share = 0;   ///< of the measured time: what nothing could save
+  std::string bound;  ///< the longest: "compute", "launch" or a level of memory; empty if all are 0
+  double share = 0;   ///< share of the floor in the measured time
 };
 
 /// One kernel call of a run: a layer, with what its kernel computes besides.
@@ -39,14 +39,14 @@ struct LayerTime {
   double p10_ms = 0;       ///< eight of ten runs lie between this
   double p90_ms = 0;       ///< and this
   std::vector<double> samples_ms;  ///< run by run; on a GPU what it adds to the captured graph
-  std::vector<std::string> nodes;  ///< of the model: its own, and those that its kernel also computes
+  std::vector<std::string> nodes;  ///< of the model: its own, and those fused into its kernel
   double flop_per_byte = 0;  ///< operations of its kernel, padding included, for each byte; 0: without either
   std::size_t weight_bytes = 0;     ///< packed and other constants that its kernel reads
   std::size_t workspace_bytes = 0;  ///< of the arena, while it runs
   std::optional<LayerFloor> floor;  ///< where ceilings are known
 };
 
-/// By what layers are taken together.
+/// How layers are grouped.
 enum class GroupBy : std::uint8_t { type, kernel };
 
 /// Layers of one type, or of one kernel.
@@ -64,33 +64,32 @@ struct FloorSummary {
   /// A part of the floor.
   struct Bound {
     std::string bound;  ///< as LayerFloor
-    double ms = 0;      ///< of the layers that it binds
+    double ms = 0;      ///< of the layers that it limits
   };
   double ms = 0;                           ///< the sum
   std::vector<Bound> bounds;               ///< the largest first
   std::int64_t convolution_macs = 0;       ///< of all convolutions, padding included
-  double convolutions_ms = 0;              ///< that they take
-  double convolutions_share_of_peak = 0;   ///< of that the time of their arithmetic at its ceiling
-  double convolutions_share_of_tiles = 0;  ///< the same of tiles in the first-level cache; 0: not measured
-  MachineCeilings ceilings;                ///< that floors are made of
+  double convolutions_ms = 0;              ///< their measured time
+  double convolutions_share_of_peak = 0;   ///< share of that: the time of their arithmetic at its ceiling
+  double convolutions_share_of_tiles = 0;  ///< the same for tiles in the first-level cache; 0: not measured
+  MachineCeilings ceilings;                ///< from which the floors are computed
 };
 
-/// What a model and its process take of memory, in bytes. Layers that take the most are named; empty: none does.
+/// Memory of a model and its process, in bytes. The layers with the largest use are named; empty: none.
 struct MemoryUse {
-  std::size_t weight_bytes =
-      0;  ///< of the graph that runs, as it stores them; freed once a kernel has packed them
-  std::size_t packed_bytes = 0;       ///< in the order in which kernels read them
-  std::string most_packed;            ///< the layer
-  std::size_t constant_bytes = 0;     ///< that kernels read as they are
+  std::size_t weight_bytes = 0;  ///< of weights as the graph stores them; freed when a kernel has packed them
+  std::size_t packed_bytes = 0;  ///< in the order in which kernels read them
+  std::string most_packed;       ///< the layer
+  std::size_t constant_bytes = 0;     ///< constants that kernels read as stored
   std::size_t arena_bytes = 0;        ///< activations and workspace of a run
-  std::size_t peak_live_bytes = 0;    ///< of it must exist at once
-  std::string most_live;              ///< the layer at which they do
-  std::size_t workspace_bytes = 0;    ///< inside of the arena
+  std::size_t peak_live_bytes = 0;    ///< the part of it that must exist at once
+  std::string most_live;              ///< the layer at that point
+  std::size_t workspace_bytes = 0;    ///< within the arena
   std::string most_workspace;         ///< the layer
   std::size_t rss_bytes = 0;          ///< of the process when the runs were done
-  std::size_t peak_rss_bytes = 0;     ///< at worst, reading the model and planning included
+  std::size_t peak_rss_bytes = 0;     ///< peak, including reading the model and planning
   std::size_t device_bytes = 0;       ///< on a GPU beyond its context
-  std::size_t device_peak_bytes = 0;  ///< at worst, while planning
+  std::size_t device_peak_bytes = 0;  ///< peak, while planning
 };
 
 /// Where the time of a model goes. Medians over runs, in milliseconds.
@@ -101,15 +100,15 @@ struct ModelProfile {
   double end_to_end_ms = 0;       ///< a run; on a GPU with copies in and out
   double residual_ms = 0;         ///< what no layer explains
   double graph_ms = 0;            ///< on a GPU: device time of one replay of the captured graph; 0 on a CPU
-  std::string label;              ///< what sets it apart where there are several settings: "int8, 2 threads"
-  DeviceKind device = DeviceKind::cpu;    ///< that it ran on
-  Precision precision = Precision::fp32;  ///< that it computes in
+  std::string label;              ///< the setting if there are several: "int8, 2 threads"
+  DeviceKind device = DeviceKind::cpu;    ///< where it ran
+  Precision precision = Precision::fp32;  ///< precision of the computation
   int threads = 0;                        ///< of a run
   std::int64_t samples = 1;               ///< of a run
-  std::vector<double> samples_ms;         ///< what end_to_end_ms is the median of
+  std::vector<double> samples_ms;         ///< of whole runs; end_to_end_ms is their median
   double end_to_end_p10_ms = 0;           ///< eight of ten runs lie between this
   double end_to_end_p90_ms = 0;           ///< and this
-  double overhead_ms = 0;                 ///< of residual_ms about this is the profiler's own
+  double overhead_ms = 0;                 ///< approximate overhead of the profiler in residual_ms
   std::int64_t micro_batches = 1;         ///< of a run; a layer's time is the sum of them
   std::string micro_batch_text;           ///< how many samples go together, and why
   double read_ms = 0;                     ///< reading the model
@@ -119,7 +118,7 @@ struct ModelProfile {
       groups;  ///< with ProfileModelOptions::group_by, in the order in which they first run
   std::optional<FloorSummary> floors;  ///< where ceilings are known
   MemoryUse memory;                    ///< when the runs were done
-  std::vector<std::string> notes;      ///< what a user should know
+  std::vector<std::string> notes;      ///< notes for the user
   std::string json;                    ///< all of it, as `pipit profile --json` writes it (docs/json.md)
 };
 
@@ -128,7 +127,7 @@ struct ProfileOptions {
   int runs = 50;        ///< timed runs, at least 1
   int warmup = 10;      ///< runs before them
   int device = 0;       ///< as CompiledModel::session()
-  bool floors = false;  ///< also what layers take at least, by ceilings that are kept or measured now
+  bool floors = false;  ///< also the floors of layers, from ceilings that are stored or measured now
 };
 
 /// Times every layer of a model on `inputs`, one array for each of its inputs as ModelSession::run() takes them; on
@@ -142,7 +141,7 @@ struct ProfileModelOptions {
   int runs = 50;                    ///< timed runs, at least 1
   int warmup = 5;                   ///< runs before them
   bool floors = false;              ///< as ProfileOptions
-  std::optional<GroupBy> group_by;  ///< also take layers together
+  std::optional<GroupBy> group_by;  ///< also group layers
   std::filesystem::path accuracy;   ///< JSON of evaluate(), which becomes part of this one. Empty: none
   StageProgress progress;           ///< a stage for each setting: "fp32, batch 1, 2 threads"
 };
@@ -154,31 +153,31 @@ struct JoinedLayer {
     double median_ms = 0;  ///< of the runs
     double p10_ms = 0;     ///< eight of ten runs lie between this
     double p90_ms = 0;     ///< and this
-    double speedup = 0;    ///< how many times as fast as in the first setting, for one sample; 0: not known
-    std::string kernels;   ///< that ran them
+    double speedup = 0;    ///< over the first setting, per sample; 0: not known
+    std::string kernels;   ///< the kernels that ran them
   };
   std::string name;                         ///< of the first layer
   std::string type;                         ///< likewise
   std::int64_t macs = 0;                    ///< of all of them
   std::vector<std::string> nodes;           ///< of the model
-  std::vector<std::optional<Times>> times;  ///< of each setting; unset where it has nothing of the kind
+  std::vector<std::optional<Times>> times;  ///< of each setting; unset if it has no such layer
 };
 
 /// What profile_model() found.
 struct ProfileResult {
   std::string measured_at;             ///< UTC, 2026-11-23T12:30:00Z
-  std::vector<Finding> environment;    ///< that times depend on
+  std::vector<Finding> environment;    ///< facts that affect times
   std::vector<ModelProfile> profiles;  ///< one for each setting; their `json` is empty
   /// Of several settings: rows of layers with nodes in common, in the order in which they run.
   std::vector<JoinedLayer> joined;
   std::vector<JoinedLayer> joined_totals;  ///< "sum of layers" and "end to end"
-  std::vector<std::string> notes;          ///< what a user should know of all settings
+  std::vector<std::string> notes;          ///< notes about all settings
   std::string json;                        ///< all of it, as `pipit profile --json` writes it (docs/json.md)
 };
 
 /// Reads a model, an ONNX file or a name that `pipit models` lists, and times every layer of it in every setting.
-/// Throws what CompiledModel and ModelSession do, Error for inputs that do not fit, ArgumentError for options that
-/// cannot be. One thread at a time: it takes all threads that it is given.
+/// Throws what CompiledModel and ModelSession do, Error for inputs that do not fit, and ArgumentError for invalid
+/// options. Call it from one thread at a time: it uses all of its threads.
 PIPIT_API ProfileResult profile_model(const std::string& model, const ProfileModelOptions& options = {});
 
 }  // namespace pipit::tools

@@ -11,9 +11,9 @@ namespace pipit::tools {
 
 /// A part of some work.
 struct Stage {
-  std::string name;    ///< "comparing"; a stage that may be repeated is there as often
-  double share = 1;    ///< about how much of the time of all stages it takes, in any unit
-  double seconds = 0;  ///< that it takes on any machine, besides the share
+  std::string name;    ///< "comparing"; a repeated stage is listed once per repetition
+  double share = 1;    ///< approximate share of the time of all stages, in any unit
+  double seconds = 0;  ///< fixed time on any machine, in addition to the share
 };
 
 /// What is told of work of several stages. Calls come one at a time, in any thread; what they throw ends the work.

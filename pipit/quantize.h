@@ -26,7 +26,7 @@ struct QuantizedFile {
   int int8_layers = 0;             ///< layers that compute in INT8
   int float_layers = 0;            ///< convolutions and fully connected layers that do not
   std::int64_t bytes = 0;          ///< size of the file
-  std::vector<std::string> notes;  ///< what a user should know
+  std::vector<std::string> notes;  ///< notes for the user
   std::string json;                ///< as `pipit quantize --json` writes it
 };
 

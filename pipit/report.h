@@ -1,5 +1,5 @@
 /// @file
-/// Results as files that people and other programs look at.
+/// Results as files for people and for other programs.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,34 @@
 
 namespace pipit::tools {
 
-/// What a result can be written as.
+/// The format of a result's file.
 enum class ReportForm : std::uint8_t {
-  json,     ///< as it is
-  csv,      ///< a table for spreadsheets (RFC 4180); of profile, bench, compare and sweeps
-  html,     ///< one page for a browser, which loads nothing; of profile and sweeps
-  trace,    ///< one run as it went, for Perfetto and chrome://tracing; of profile
-  trtexec,  ///< layers as trtexec --exportProfile writes them; of a profile of one setting
+  json,     ///< unchanged
+  csv,      ///< a table for spreadsheets (RFC 4180); for profile, bench, compare and sweeps
+  html,     ///< one self-contained page for a browser; for profile and sweeps
+  trace,    ///< the timeline of one run, for Perfetto and chrome://tracing; for profile
+  trtexec,  ///< layers as trtexec --exportProfile writes them; for a profile of one setting
 };
 
-/// Another form of the JSON that a result has. `sweep`: that of a sweep, which becomes part of a profile's page. Throws
-/// ArgumentError where there is no such form of it, and Error for other text. May be called from any thread.
+/// Converts the JSON of a result to another format. `sweep`: the JSON of a sweep, which becomes part of a profile's
+/// page. Throws ArgumentError if the result has no such format, and Error for other text. May be called from any
+/// thread.
 PIPIT_API std::string report(const std::string& json, ReportForm form, const std::string& sweep = {});
 
-/// A model in a picture of accuracy against time.
+/// A point in a plot of accuracy against time.
 struct ParetoPoint {
-  double ms = 0;           ///< a run
+  double ms = 0;           ///< of a run
   double accuracy = 0;     ///< in percent
-  std::string label;       ///< what it is
-  bool pareto = false;     ///< no other one is as fast and more accurate, or as accurate and faster
+  std::string label;       ///< its name
+  bool pareto = false;     ///< no other point is as fast and more accurate, or as accurate and faster
   bool chosen = false;     ///< marked, with its label
-  std::string front = {};  ///< which one it belongs to, where there are several
+  std::string front = {};  ///< its Pareto front, if there are several
 };
 
-/// An SVG document: one mark per point (its label as a tooltip, and beside the chosen one), a line through those of
-/// each Pareto front (where there are several in colours, with numbers at their fastest points that a list below
-/// explains), a dashed line at `least` percent. `what`: of accuracies (tune and prune compare models by their expected
-/// drops, which vary less than those of the images). Text is escaped; nothing is loaded from elsewhere. Throws
+/// An SVG document with one mark per point (its label is a tooltip, and also beside the chosen point), a line through
+/// each Pareto front (several fronts have colours, and numbers at their fastest points that a list below explains), and
+/// a dashed line at `least` percent. `what`: label of the accuracies (tune and prune compare models by their expected
+/// drops, which vary less than the measured ones). Text is escaped; nothing is loaded from elsewhere. Throws
 /// ArgumentError without points.
 PIPIT_API std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>& points,
                                  std::optional<double> least, const std::string& what);
@@ -49,11 +50,11 @@ struct HeatMap {
   std::string rows_are;                                    ///< what they are
   std::vector<std::string> columns;                        ///< their names
   std::vector<std::string> rows;                           ///< their names
-  std::vector<std::vector<std::optional<double>>> ratios;  ///< [row][column], positive; none: an empty cell
+  std::vector<std::vector<std::optional<double>>> ratios;  ///< [row][column], positive; unset: an empty cell
 };
 
-/// An SVG document with one map below the other: cells above 1 are green, below 1 red, the stronger the further
-/// (logarithmic, full at 4 and 1/4), with the number in them. Text is escaped; nothing is loaded from elsewhere.
+/// An SVG document with the maps below each other: cells above 1 are green, below 1 red, with a stronger colour further
+/// from 1 (logarithmic, full at 4 and 1/4), and the number in them. Text is escaped; nothing is loaded from elsewhere.
 PIPIT_API std::string heat_map_svg(const std::vector<HeatMap>& maps);
 
 }  // namespace pipit::tools

@@ -1,5 +1,5 @@
 /// @file
-/// How many times as fast one thing is as another.
+/// Speedups with their uncertainty.
 #pragma once
 
 namespace pipit::tools {

@@ -19,22 +19,22 @@
 
 namespace pipit::tools {
 
-/// What both sweeps are told besides what they sweep.
+/// Options that both sweeps have.
 struct SweepRun {
   DeviceKind device = DeviceKind::cpu;  ///< where layers run; on a GPU, GPU 0
   int threads = 0;                      ///< CPU threads of a run; 0: all that this process may use
-  /// Time limit of a row: what is compared takes turns until it is used up, but at least 3 to 7 times.
+  /// Time limit of a row: the compared variants run in turns until it is used up, but at least 3 to 7 times.
   double seconds = 0;
-  /// File that gets every row as a line of JSON as soon as it is measured; the line is on the disk before the next row
+  /// File for every row as a line of JSON, written as soon as it is measured; the line is on disk before the next row
   /// begins. Empty: none.
   std::filesystem::path results;
-  /// Go on with `results`, which was written with the same settings, machine and version: rows that are there are not
-  /// measured again. Else there must be no such file.
+  /// Continue the sweep in `results`, which was written with the same settings, machine and version: its rows are not
+  /// measured again. Otherwise the file must not exist.
   bool resume = false;
-  /// Called before rows are measured, with what is measured next. May be empty. What it throws ends the sweep; the rows
-  /// of `results` stay.
+  /// Called before rows are measured, with what is measured next. May be empty. An exception from it ends the sweep;
+  /// the rows of `results` stay.
   std::function<void(std::int64_t done, std::int64_t total, const std::string& next)> progress;
-  /// Called with what a user should know, one sentence each time. May be empty.
+  /// Called with each note for the user, one sentence. May be empty.
   std::function<void(const std::string& note)> note;
 };
 
@@ -59,11 +59,11 @@ struct ConvPoint {
 
   /// "4x8x64x64:16x3x3:s2", as SparsitySweepOptions::layers takes it.
   PIPIT_API std::string name() const;
-  /// Multiply-accumulates, those on padding counted.
+  /// Multiply-accumulates, including those on padding.
   PIPIT_API double macs() const;
 };
 
-/// Every combination of lists. The usual one: small channels, every size of image and window.
+/// Every combination of the lists. The default has few channels and every size of image and window.
 struct ConvGrid {
   std::vector<std::int64_t> batch{1, 4, 8, 16};           ///< images
   std::vector<std::int64_t> in{1, 3, 8, 16, 32};          ///< input channels
@@ -71,20 +71,20 @@ struct ConvGrid {
   std::vector<std::int64_t> size{32, 64, 128, 256, 512};  ///< heights and widths of images
   std::vector<std::int64_t> kernel{1, 3, 5, 7, 9, 11};    ///< heights and widths of windows
   std::vector<std::int64_t> stride{1, 2};                 ///< strides
-  /// Otherwise combinations are left out that networks do not have or that take very long: fewer outputs than inputs,
-  /// 256x256 and larger with 9x9 and larger, 512x512 with 7x7 and larger or 16 images. Of the usual grid 3686 stay.
+  /// Otherwise combinations that are rare in networks or take very long are left out: fewer outputs than inputs,
+  /// 256x256 and larger with 9x9 and larger, 512x512 with 7x7 and larger or 16 images. Of the default grid 3686 remain.
   bool all = false;
 
   /// In the order of the lists, the batch slowest; no point twice.
   PIPIT_API std::vector<ConvPoint> points() const;
 };
 
-/// What a row of convolutions is held against.
+/// A baseline that a row of convolutions is compared with.
 struct ConvBase {
   std::string base;        ///< as ConvSweepOptions::bases names it
-  std::string runs;        ///< the kernel, or the plan of a library's
+  std::string runs;        ///< the kernel, or a library's plan
   double ms = 0;           ///< median
-  Speedup speedup;         ///< of the row over it, over turns
+  Speedup speedup;         ///< of the row over this base, over turns
   double cached_ms = 0;    ///< on a GPU with operands in its second-level cache; 0: not measured
   Speedup cached_speedup;  ///< likewise
   std::string problem;     ///< why it did not run; else empty
@@ -94,30 +94,30 @@ struct ConvBase {
 struct ConvRow {
   ConvPoint point;                        ///< the layer
   Precision precision = Precision::fp32;  ///< what it computes in
-  std::string backend;                    ///< the kernel that was asked for; "auto": the fastest
+  std::string backend;                    ///< the requested kernel; "auto": the fastest
   std::string problem;                    ///< why it did not run; else empty, and what follows is set
   std::string runs;                       ///< the kernel that ran
   SweptTimes times;                       ///< of a run
   double cached_ms = 0;                   ///< as ConvBase
-  double floor_ms = 0;                    ///< what it takes at least; 0: not asked for
+  double floor_ms = 0;                    ///< the least possible time; 0: not requested
   std::string binds;                      ///< what sets that limit
   std::vector<ConvBase> against;          ///< every base but itself
   double mae = 0;                         ///< mean error, against sums in double precision at 256 pixels
   double max_error = 0;                   ///< the largest one
   double relative_l2 = 0;                 ///< norm of the errors over that of the results
-  std::int64_t bytes = 0;                 ///< of input, weights and output: what must move at least
+  std::int64_t bytes = 0;                 ///< of input, weights and output, the least traffic
   std::int64_t arena_bytes = 0;           ///< of output and scratch memory
 
-  /// Null where it was not measured against that base.
+  /// Null if it was not measured against that base.
   PIPIT_API const ConvBase* find(std::string_view base) const;
 };
 
-/// The mean of the speed-ups of some rows.
+/// The mean speedup of some rows.
 struct GeometricMean {
-  std::size_t rows = 0;  ///< that it is of
+  std::size_t rows = 0;  ///< number of rows
   double mean = 0;       ///< 0 without rows
-  /// Of its 95 % interval, for all layers of which these are taken for a sample (Student's, of logarithms). 0 with
-  /// fewer than two.
+  /// Lower end of the 95 % interval for the population of layers of which these are a sample (Student's t, of
+  /// logarithms). 0 with fewer than two rows.
   double low = 0;
   double high = 0;  ///< of that interval
 };
@@ -126,13 +126,13 @@ struct GeometricMean {
 struct ConvSummary {
   Precision precision = Precision::fp32;  ///< of the rows
   std::string backend;                    ///< of the rows
-  std::string base;                       ///< what they are held against
+  std::string base;                       ///< what the rows are compared with
   std::size_t problems = 0;               ///< rows where either did not run
   GeometricMean all;                      ///< of all speed-ups
   GeometricMean cached;                   ///< on a GPU, with operands in its second-level cache
-  GeometricMean share_of_limit;           ///< of floors in times, where there are floors
-  std::size_t faster = 0;                 ///< rows of which the whole interval is more than 1 % above 1
-  std::size_t slower = 0;                 ///< or below
+  GeometricMean share_of_limit;           ///< of floors in times, if there are floors
+  std::size_t faster = 0;                 ///< rows whose whole interval is more than 1 % above 1
+  std::size_t slower = 0;                 ///< or more than 1 % below
   /// The rows of one value of an extent.
   struct Part {
     std::string extent;      ///< "n", "in", "out", "size", "kernel" or "stride"
@@ -140,72 +140,70 @@ struct ConvSummary {
     GeometricMean mean;      ///< of their speed-ups
   };
   std::vector<Part> parts;    ///< by each extent that has more than one value, in its order
-  std::vector<ConvRow> best;  ///< by image size, the one whose speed-up is the largest at its lower end
+  std::vector<ConvRow> best;  ///< for each image size, the row with the largest lower bound of its speedup
 };
 
-/// What convolutions are swept, and how.
+/// The convolutions to sweep, and how.
 struct ConvSweepOptions {
-  SweepRun run{.seconds = 0.04};                       ///< where, for how long, and where rows go
-  ConvGrid grid;                                       ///< the layers
-  std::size_t sample = 0;                              ///< of them this many, drawn at random; 0: all
-  unsigned seed = 1;                                   ///< of the sample; a larger sample holds a smaller one
+  SweepRun run{.seconds = 0.04};  ///< where, for how long, and where rows go
+  ConvGrid grid;                  ///< the layers
+  std::size_t sample = 0;         ///< number of layers drawn at random; 0: all
+  unsigned seed = 1;              ///< of the sample; a larger sample contains a smaller one
   std::vector<Precision> precisions{Precision::int8};  ///< of fp32, fp16, bf16, int8
   std::vector<std::string> backends{"auto"};           ///< kernels by name; "auto": the fastest of all
-  /// What rows are held against: names of precisions, each with the fastest of its kernels; on a GPU also "cudnn" (as
+  /// What rows are compared with: names of precisions, each with its fastest kernel; on a GPU also "cudnn" (as
   /// frameworks call it) and "cudnn-best". Empty: fp32, on a GPU fp16.
   std::vector<std::string> bases;
-  bool floor = false;  ///< also the least possible time of each row, at this machine's ceilings
+  bool floor = false;  ///< also the least possible time of each row, from this machine's ceilings
   std::function<void(const ConvRow& row)> row;  ///< called with each row that is measured. May be empty.
 };
 
 /// Where the time of a sweep went, in seconds.
 struct ConvSweepSeconds {
   double inputs = 0;   ///< making layers, their inputs and references
-  double plans = 0;    ///< building plans of a library
+  double plans = 0;    ///< building a library's plans
   double kernels = 0;  ///< choosing kernels by their times
   double turns = 0;    ///< timing what was chosen
-  double errors = 0;   ///< running it for its results
+  double errors = 0;   ///< running the chosen kernels for their results
 };
 
 /// What sweep_convolutions() found.
 struct ConvSweep {
   std::string device;                  ///< the CPU or GPU
   int threads = 0;                     ///< of a run
-  std::vector<std::string> bases;      ///< what rows are held against, none twice
+  std::vector<std::string> bases;      ///< what rows are compared with, none twice
   std::vector<ConvRow> rows;           ///< all that were asked for, also those that `results` had
-  std::vector<ConvSummary> summaries;  ///< a precision by the fastest of its kernels has none against itself
-  bool failed =
-      false;  ///< of some row that did not run something else was the cause than that nothing runs it
-  ConvSweepSeconds seconds;  ///< of what was measured now
-  std::string json;          ///< all of it, as `pipit sweep conv --json` writes it (docs/json.md)
+  std::vector<ConvSummary> summaries;  ///< a precision's fastest kernel has none against itself
+  bool failed = false;                 ///< a row failed for a reason other than a missing kernel
+  ConvSweepSeconds seconds;            ///< of what was measured now
+  std::string json;                    ///< all of it, as `pipit sweep conv --json` writes it (docs/json.md)
 };
 
-/// Times convolutions by themselves, on pseudo-random data that is always the same, in NHWC: for each layer all that is
-/// asked for and every base take turns. What does not run is a row, or a base, with the reason. Throws Error where
-/// there is no such device or base, and for SweepRun::results that cannot be written or are of another sweep;
-/// ArgumentError for options that cannot be. May be called from any thread; sweeps that run side by side measure each
-/// other.
+/// Times single convolutions on pseudo-random data, always the same, in NHWC: for each layer all requested variants and
+/// every base run in turns. A variant or base that does not run has the reason in its row. Throws Error if there is no
+/// such device or base, and for SweepRun::results that cannot be written or belong to another sweep; ArgumentError for
+/// invalid options. May be called from any thread, but sweeps that run at the same time disturb each other's times.
 PIPIT_API ConvSweep sweep_convolutions(const ConvSweepOptions& options);
 
-/// What is removed of a layer together.
+/// What is removed from a layer together.
 enum class SparsityMode : std::uint8_t {
   k,            ///< rows of K, of the im2col product, for all outputs
-  k_panel,      ///< rows of K, of every panel of outputs its own
+  k_panel,      ///< rows of K, separately for every panel of outputs
   channel,      ///< outputs
   block,        ///< blocks of outputs
   input,        ///< input channels
-  input_panel,  ///< input channels, of every panel its own
+  input_panel,  ///< input channels, separately for every panel
 };
 
 /// "k", "k-panel", "channel", "block", "input" or "input-panel".
 PIPIT_API std::string_view sparsity_mode_name(SparsityMode mode);
 
-/// How far results are from those of the dense layer in fp32.
+/// The distance of results from those of the dense layer in fp32.
 struct OutputError {
   double mae = 0;          ///< mean difference
   double max = 0;          ///< the largest one
   double relative_l2 = 0;  ///< norm of the differences over that of the results
-  double top10 = 0;        ///< of the ten largest outputs of a pixel, the share that is still among them
+  double top10 = 0;        ///< share of the ten largest outputs of a pixel that stay among the ten largest
 };
 
 /// One variant of one layer.
@@ -213,7 +211,7 @@ struct SparsityRow {
   std::string layer;  ///< its name in the model, or what SparsitySweepOptions::layers says
   Precision precision = Precision::fp32;  ///< what it computes in
   std::optional<SparsityMode> mode;       ///< what was removed; unset: nothing, the dense layer
-  double keep = 1;                        ///< share that was asked for
+  double keep = 1;                        ///< the requested share
   std::string problem;                    ///< why it did not run; else empty, and what follows is set
   double kept = 1;                        ///< share of the multiply-accumulates that is left
   std::string kernel;                     ///< what ran it
@@ -221,14 +219,14 @@ struct SparsityRow {
   SweptTimes times;                       ///< of a run
   double dense_ms = 0;                    ///< median of the dense layer
   Speedup speedup;                        ///< over the dense layer, over turns
-  OutputError error;                      ///< with the other weights as they were
-  std::optional<OutputError> refit;       ///< with weights that were fitted, for modes that can be
+  OutputError error;                      ///< with the kept weights unchanged
+  std::optional<OutputError> refit;       ///< with refitted weights, for modes that support this
 };
 
-/// What is swept, and how.
+/// The layers to sweep, and how.
 struct SparsitySweepOptions {
   SweepRun run{.seconds = 0.5};  ///< where, for how long, and where rows go
-  /// A model whose convolutions of one group and at least 8 input channels are swept. Empty: `layers` are.
+  /// A model whose convolutions of one group and at least 8 input channels are swept. Empty: `layers` are swept.
   std::string model;
   LoadOptions load;  ///< how `model` is read
   /// "NxCxHxW:OxRxS", then ":sSTRIDE", ":pPADDING" and ":dDILATION" as needed: convolutions with random weights, always
@@ -239,11 +237,10 @@ struct SparsitySweepOptions {
                                   SparsityMode::channel, SparsityMode::block,
                                   SparsityMode::input,   SparsityMode::input_panel};  ///< all
   std::vector<double> keeps{1,   0.85, 0.75, 0.65,
-                            0.5, 0.35, 0.25};  ///< shares, from 0.05 to 1; 1: the dense layer
-  Importance importance =
-      Importance::second_order;  ///< how losses are estimated; of outputs by l1 or l2 only
-  /// Neighbouring input channels in a row of K, and for SparsityMode::input_panel. 0: those that a kernel leaves out
-  /// together.
+                            0.5, 0.35, 0.25};        ///< shares, from 0.05 to 1; 1: the dense layer
+  Importance importance = Importance::second_order;  ///< how losses are estimated; for outputs only l1 or l2
+  /// Neighbouring input channels in a row of K, also for SparsityMode::input_panel. 0: the number that a kernel leaves
+  /// out together.
   std::int64_t group = 0;
   std::optional<std::int64_t>
       panel;                ///< outputs that share rows; unset: those that this CPU computes together
@@ -265,14 +262,15 @@ struct SparsitySweep {
 /// more than 2^31 elements.
 PIPIT_API void check_layer(const std::string& layer);
 
-/// Times layers with all weights and with those that a mode and a share leave, both in turns, by themselves in NHWC and
-/// without activation, and compares their results. Throws as sweep_convolutions() does, what CompiledModel does for a
-/// model that cannot be read, and UnsupportedError for one without such convolutions, or in INT8 already. May be called
-/// from any thread; sweeps that run side by side measure each other.
+/// Times single layers, in NHWC and without activation, with all weights and with those that a mode and a share keep,
+/// in turns, and compares their results. Throws as sweep_convolutions() does, what CompiledModel does for a model that
+/// cannot be read, and UnsupportedError for a model without such convolutions or already in INT8. May be called from
+/// any thread, but sweeps that run at the same time disturb each other's times.
 PIPIT_API SparsitySweep sweep_sparsity(const SparsitySweepOptions& options);
 
-/// The document of a sweep that ConvSweep::json or SparsitySweep::json wrote to a file, with what reports show of it:
-/// its rows checked and summaries made anew. Throws Error, beginning with the path, for other files and other versions.
+/// Reads the document of a sweep that ConvSweep::json or SparsitySweep::json wrote to a file, as reports show it:
+/// checks its rows and computes summaries anew. Throws Error, beginning with the path, for other files and other
+/// versions.
 PIPIT_API std::string read_sweep_document(const std::filesystem::path& file);
 
 }  // namespace pipit::tools

@@ -35,7 +35,7 @@ struct TuneOptions {
   bool strict =
       false;  ///< throw Error for the first image or folder that cannot be used, instead of excluding it
   StageProgress progress;  ///< "calibrating", "judging layers", "mixing precisions", "checking"
-  /// Called before anything runs with what a user should know, one sentence each time. May be empty.
+  /// Called with each note for the user, one sentence, before anything runs. May be empty.
   std::function<void(const std::string& note)> note;
 };
 
@@ -70,7 +70,7 @@ struct TunedPlan {
   JudgedDrop judged;                    ///< of the first
   std::int64_t calibration_images = 0;  ///< 0 with a plan
   std::vector<ExcludedImage> excluded;  ///< that could not be used
-  std::vector<std::string> notes;       ///< what a user should know of the images
+  std::vector<std::string> notes;       ///< notes about the images
   std::string json;                     ///< all of it, as `pipit tune --json` writes it (docs/json.md)
 };
 
@@ -79,7 +79,7 @@ struct TunedPlan {
 /// them. Half of them are for the search, the others only for the check after it. Layers are ordered by the noise that
 /// each causes at the output, and by the drop that it causes, per millisecond that keeping it costs; then more and more
 /// of them are kept, and each step is evaluated and timed in turns with INT8 throughout (docs/quantization.md). Throws
-/// what evaluate() and calibrate() do; ArgumentError for options that cannot be. May be called from any thread.
+/// what evaluate() and calibrate() do; ArgumentError for invalid options. May be called from any thread.
 PIPIT_API TunedPlan tune(const std::string& model, const std::filesystem::path& images,
                          const std::filesystem::path& output, const TuneOptions& options = {});
 

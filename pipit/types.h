@@ -22,10 +22,10 @@ enum class DeviceKind : std::uint8_t {
 
 /// What a model computes in.
 enum class Precision : std::uint8_t {
-  fp32,  ///< 32-bit floating point; on a model that is quantized already, INT8 where it says so
-  fp16,  ///< activations and most weights are stored as halves (f16)
-  bf16,  ///< the same as bfloat16: the range of f32 and 8 bits of precision, products summed up in f32
-  int8,  ///< static: scales from a quantization plan, which calibration makes
+  fp32,          ///< 32-bit floating point; on a model that is quantized already, INT8 where it says so
+  fp16,          ///< activations and most weights are stored as halves (f16)
+  bf16,          ///< the same as bfloat16: the range of f32 and 8 bits of precision, products summed in f32
+  int8,          ///< static: scales from a quantization plan, which calibration makes
   int8_dynamic,  ///< scales of activations found at run time; CPU only
   w8,  ///< weights of fully connected layers and 1x1 convolutions in 8 bits, arithmetic in f32; CPU only
   w4,  ///< the same in 4 bits
