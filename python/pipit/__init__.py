@@ -6,8 +6,8 @@
 >>> model(np.zeros((1, 3, 32, 32), np.float32)).shape  # arrays in, arrays out
 (1, 10)
 
-Classifier takes images and gives labels; evaluate, calibrate, quantize, tune, diff, annotate and profile do what the
-command does, which `python -m pipit` is.
+Classifier takes images and gives labels; evaluate, calibrate, quantize, tune, diff, annotate and profile do the same as
+the command of these names, which `python -m pipit` runs.
 """
 
 from pipit._classifier import Classifier

@@ -1,4 +1,4 @@
-"""`python -m pipit` is the command."""
+"""`python -m pipit` runs the command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Replaces this process by the command, with the arguments of this one."""
+    """Replaces this process with the command, with the same arguments."""
     command = Path(__file__).parent / "bin" / "pipit"
     try:
         os.execv(command, ["pipit", *sys.argv[1:]])

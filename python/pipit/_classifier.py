@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _pixels(image: Any) -> Any:
-    """Bytes [H, W, 3] of an array of bytes, which may be grey."""
+    """The pixels [H, W, 3] of an array of bytes, which may be grey."""
     import numpy
 
     pixels = numpy.asarray(image)
@@ -40,7 +40,7 @@ def _is_pil(image: object) -> bool:
 
 
 class Classifier:
-    """An image classifier. Any number of threads may call one at once; a pickle holds how it was loaded.
+    """An image classifier. Any number of threads may call one at once; a pickle stores how it was loaded.
 
     >>> import numpy as np, pipit
     >>> classifier = pipit.Classifier("resnet20-cifar10")
@@ -60,10 +60,10 @@ class Classifier:
     ) -> None:
         """Loads a model with one input [N, 3, H, W] or the like and an output [N, classes].
 
-        model: the path of an ONNX file, or a name that `pipit models` lists. labels: the classes' names, or a file of
+        model: the path of an ONNX file, or a name that `pipit models` lists. labels: the classes' names, or a file with
         them; unset: those that the model stores. Options: those of load(), preset=, resize=, crop=, interpolation=,
         mean=, std=, bgr=, scores=, threshold=. Notes go to the logger "pipit". Raises what load() does, and Error for a
-        model that is no image classifier.
+        model that is not an image classifier.
         """
         self._ignore_exif = bool(options.get("ignore_exif_orientation"))
         name = model_name(model)
@@ -83,27 +83,27 @@ class Classifier:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The name of every class; empty where neither model nor options have them."""
+        """The name of every class; empty if neither the model nor the options have names."""
         return tuple(self._native.labels)
 
     @property
     def classes(self) -> int:
-        """How many classes the model tells apart; 2 where one score alone says yes or no."""
+        """The number of classes; 2 for a model with a single score, yes or no."""
         return self._native.classes
 
     @property
     def scores(self) -> str:
-        """What the model's scores are: 'logits', 'softmax', 'log-softmax', 'sigmoid' or 'sigmoid-logits'."""
+        """The kind of the model's scores: 'logits', 'softmax', 'log-softmax', 'sigmoid' or 'sigmoid-logits'."""
         return self._native.scores
 
     @property
     def preprocessing(self) -> str:
-        """What happens to images, in words."""
+        """How images are prepared, in words."""
         return self._native.preprocessing
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know, one sentence each."""
+        """Notes for the user, one sentence each."""
         return tuple(self._native.notes)
 
     @overload
@@ -115,10 +115,10 @@ class Classifier:
     def __call__(self, images: Any, top: int = 5) -> Any:
         """The `top` most probable classes, best first.
 
-        images: the path of a JPEG, PNG, BMP or WebP file, the bytes of one, an image of Pillow, or an array of uint8
-        [height, width, 3] (red, green, blue) or [height, width] (grey). Of a list or tuple of these, and of an array
-        [N, height, width, 3], a list of answers. Raises Error, beginning with the path, for a file that cannot be read
-        as an image; UnsupportedError for another format; ArgumentError for other arrays.
+        images: the path of a JPEG, PNG, BMP or WebP file, the bytes of one, a Pillow image, or a uint8 array
+        [height, width, 3] (red, green, blue) or [height, width] (grey). A list or tuple of these, or an array
+        [N, height, width, 3], gives a list of answers. Raises Error, beginning with the path, for a file that cannot be
+        read as an image; UnsupportedError for another format; ArgumentError for other arrays.
         """
         if is_listing(images) or getattr(images, "ndim", 0) == 4:
             return [self._one(image, top) for image in images]

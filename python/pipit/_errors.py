@@ -15,7 +15,7 @@ class UnsupportedError(Error):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Every reason, one for each thing that is not implemented; the whole message where it gives only one."""
+        """One reason for each thing that is not implemented; the whole message if there is only one."""
         message = str(self)
         return tuple(message.split("\n  ")[1:]) or (message,)
 
@@ -25,4 +25,4 @@ class ArgumentError(Error, ValueError):
 
 
 for _exception in (Error, UnsupportedError, ArgumentError):
-    _exception.__module__ = "pipit"  # what tracebacks and pickles call it
+    _exception.__module__ = "pipit"  # its module in tracebacks and pickles

@@ -1,4 +1,4 @@
-"""Notes, what a user should know, go to the logger "pipit"."""
+"""Notes for the user go to the logger "pipit"."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Notes:
     """Passes each note on once."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._seen: set[str] = set()
 
     def __call__(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._seen:
+            self._seen.add(text)
             note(text)
 
     def all(self, texts: Iterable[str]) -> None:

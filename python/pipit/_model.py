@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Memory for runs of a model. One thread at a time may use a session; another one raises Error."""
+    """Memory for runs of a model. Only one thread at a time may use a session; a second one gets Error."""
 
     __slots__ = ("_inputs", "_native", "_outputs")
 
@@ -34,10 +34,10 @@ class Session:
     ) -> list[NDArray[Any]]:
         """Runs the model on one array for each input, by position or by name.
 
-        Arrays have exactly the type and shape of Model.inputs. They are NumPy's, or any that have DLPack or the buffer
-        protocol, in the CPU's memory; they are not copied, unless their elements are in another order than row-major.
-        Returns an array for each of Model.outputs; with `out`, writes to these instead and returns them. Other threads
-        run meanwhile. Raises ArgumentError, naming the input or output, for arrays that do not fit.
+        Arrays must have exactly the type and shape of Model.inputs. They are NumPy arrays, or any with DLPack or the
+        buffer protocol, in CPU memory; they are not copied, unless they are not row-major.
+        Returns an array for each of Model.outputs; with `out`, writes to these arrays and returns them. Other threads
+        can run meanwhile. Raises ArgumentError, naming the input or output, for arrays that do not fit.
 
         >>> import numpy as np, pipit
         >>> session = pipit.load("resnet20-cifar10").session()
@@ -58,7 +58,7 @@ class Session:
 
 
 def _by_name(inputs: Sequence[str], arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The arrays in the order of the inputs, of which the first have theirs by position."""
+    """The arrays in the order of the inputs; the first inputs are given by position."""
     left = inputs[len(arrays) :]
     for name in named:
         if name not in left:
@@ -72,8 +72,8 @@ def _by_name(inputs: Sequence[str], arrays: tuple[Any, ...], named: Mapping[str,
 class Model:
     """A model with kernels chosen, weights packed and memory planned; load() makes one.
 
-    Immutable: any number of threads may call one at once, and a child that fork() makes may call it on a CPU. A pickle
-    holds how it was loaded, not the weights of a file: another process loads it anew and answers with the same bits.
+    Immutable: any number of threads may call one at once, and a child of fork() may call it on a CPU. A pickle stores
+    how it was loaded, not the weights of a file: another process loads it again and gives the same bits.
     """
 
     __slots__ = ("_inputs", "_native", "_recipe", "_sessions")
@@ -120,22 +120,22 @@ class Model:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know, one sentence each; load() has logged them."""
+        """Notes for the user, one sentence each; load() has logged them."""
         return self._native.notes
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the model's file says of itself."""
+        """The metadata in the model's file."""
         return self._native.metadata
 
     def session(self, device: int = 0) -> Session:
-        """Allocates what a run needs, on GPU `device` of those that have a copy. Raises Error where there is no such
-        device, or no memory."""
+        """Allocates the memory for runs, on GPU `device` of those that have a copy. Raises Error if there is no such
+        device or too little memory."""
         return Session(self._native.session(device), self._inputs, self._native.outputs)
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         """Runs the model as Session.run() does, with a session that no other thread uses. Returns the output's array,
-        of several outputs a tuple.
+        or a tuple of several outputs.
 
         >>> import numpy as np, pipit
         >>> model = pipit.load("resnet20-cifar10", batch=2)
@@ -176,7 +176,7 @@ class Model:
             self._sessions.append(session)
 
     def profile(self, *arrays: Any, runs: int = 50, warmup: int = 10, device: int = 0) -> _pipit.Profile:
-        """Times every layer on these inputs, without any on standard normal numbers, always the same.
+        """Times every layer on these inputs; without inputs, on standard normal numbers, always the same.
 
         Returns medians over `runs` runs in milliseconds, after `warmup` others. Raises what run() does, and Error for
         runs < 1.
@@ -199,12 +199,12 @@ def load(model: StrPath | bytes, *, name: str | None = None, **options: Unpack[L
     """Reads and compiles a model.
 
     model: the path of an ONNX file, a name that `pipit models` lists, or the bytes of an ONNX file that refers to no
-    other files, which `name` stands for in messages. Options: device='cpu' | 'cuda' | 'cuda:N', precision='fp32',
+    other files; messages call it `name`. Options: device='cpu' | 'cuda' | 'cuda:N', precision='fp32',
     plan=PATH (for 'int8'), threads=, batch=, shapes={INPUT: SHAPE}, values={INPUT: NUMBERS}, and those that
     pipit.LoadOptions lists. Notes go to the logger "pipit".
 
-    Raises Error naming the file and what is wrong with it; UnsupportedError, with all reasons, for a model that cannot
-    run; ArgumentError for options that cannot be.
+    Raises Error, with the file and what is wrong with it; UnsupportedError, with all reasons, for a model that cannot
+    run; ArgumentError for invalid options.
 
     >>> import pipit
     >>> model = pipit.load("resnet20-cifar10", threads=1)

@@ -1,4 +1,4 @@
-"""From keyword arguments to the structs of options."""
+"""Converts keyword arguments to the structs of options."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def recipe(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def assign(function: str, given: Mapping[str, Any], *targets: object) -> None:
-    """Sets each option in the first of the structs that has it. Raises TypeError for one that none has, and
-    ArgumentError for a value that it cannot have."""
+    """Sets each option in the first struct that has it. Raises TypeError for an option that no struct has, and
+    ArgumentError for an invalid value."""
     for name, value in normalized(given).items():
         target = next((t for t in targets if hasattr(type(t), name)), None)
         if target is None or (name in NESTED and name in given):
@@ -105,7 +105,7 @@ def classifier_options(function: str, given: Mapping[str, Any]) -> _pipit.Classi
 
 
 def paths(given: _types.Paths) -> list[str]:
-    """A path, or several, as a list."""
+    """One or several paths, as a list."""
     if isinstance(given, (str, os.PathLike)):
         return [os.fspath(given)]
     return [os.fspath(path) for path in given]

@@ -1,4 +1,4 @@
-"""How far long work is: a bar of tqdm where that is installed, or a function of the caller."""
+"""Progress of long work: a tqdm bar if tqdm is installed, or a function of the caller."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 
 class Progress(NamedTuple):
-    """How far some work is."""
+    """The progress of some work."""
 
     stage: str
-    """The part that is going on, 'comparing'."""
+    """The current part, 'comparing'."""
     done: int
-    """Of total."""
+    """Steps done, of total."""
     total: int
-    """Of that part."""
+    """Steps of that part."""
     found: str
-    """In words, what was found so far: 'top-1 76.20 %'. May be empty."""
+    """Results so far, in words: 'top-1 76.20 %'. May be empty."""
 
 
 ProgressOption = bool | Callable[[Progress], object] | None
@@ -52,10 +52,10 @@ def _is_watched() -> bool:
 
 @contextmanager
 def reporting(option: ProgressOption, title: str) -> Iterator[Report | None]:
-    """What tells the caller how far the work is.
+    """Gives a function that reports progress to the caller, or None.
 
-    A function is called with a Progress, in the calling thread, some 25 times a second at most; what it raises ends the
-    work. True shows bars of tqdm, None does so in terminals and notebooks where tqdm is installed.
+    A function is called with a Progress, in the calling thread, at most about 25 times a second; an exception from it
+    ends the work. True shows tqdm bars, None does so in terminals and notebooks if tqdm is installed.
     """
     if callable(option):
         yield lambda stage, done, total, found: (option(Progress(stage or title, done, total, found)), None)[1]

@@ -1,10 +1,10 @@
-"""Evaluating, calibrating, quantizing, comparing and profiling models; each function is that of the command.
+"""Evaluating, calibrating, quantizing, comparing and profiling models, as the commands of these names do.
 
-They take a model's file or name, keyword options, of which None means the default, and `progress`: a function that is
-called with a Progress and may raise to end the work, True for a bar of tqdm, False for none; unset: a bar in terminals
-and notebooks where tqdm is installed. Ctrl-C ends the work; a file is written in full or not at all. Notes go to the
+The functions take a model's file or name, keyword options (None means the default), and `progress`: a function that is
+called with a Progress and may raise to end the work, True for a tqdm bar, False for none; unset: a bar in terminals
+and notebooks if tqdm is installed. Ctrl-C ends the work; a file is written in full or not at all. Notes go to the
 logger "pipit". They raise Error for models and files that cannot be read or written, UnsupportedError for what pipit
-does not implement, and ArgumentError for options that cannot be. Other threads run meanwhile.
+does not implement, and ArgumentError for invalid options. Other threads can run meanwhile.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def tune(
     progress: ProgressOption = None,
     **options: Unpack[TuneOptions],
 ) -> _pipit.TunedPlan:
-    """Finds the layers to keep in floating point so that INT8 costs at most max_drop points, and writes the plan that
-    says so to `output`.
+    """Finds the layers to keep in floating point so that INT8 costs at most max_drop points, and writes a plan that
+    keeps them to `output`.
 
     images: labelled, as evaluate() takes them. Options: those of Classifier, and max_drop=, confidence=, judge_by=,
     keep_as=, limit=, calibrate_limit=, strict=.
@@ -97,13 +97,13 @@ def calibrate(
     **options: Unpack[CalibrateOptions],
 ) -> _pipit.Calibration:
     """Runs a model in fp32 on the CPU over images, or folders of them, and writes the INT8 scales of its tensors to the
-    plan `output`. The same images give the same plan; a hundred of all kinds are a good start.
+    plan `output`. The same images give the same plan; a hundred images of all kinds are a good start.
 
     Options: those of load(), preset=, resize=, crop=, interpolation=, mean=, std=, bgr=, method=, percentile=,
     histograms=, trt_cache=, ncnn_table=, per_channel_weights=, equalize=, bias_correction=, skip=, limit=, strict=.
     """
     native, files = _pipit.CalibrateOptions(), _plan_files(output)
-    if "plan" in options:  # which a member of the structs is called
+    if "plan" in options:  # also the name of a member of the structs
         raise TypeError("calibrate() got an unexpected keyword argument 'plan'; it writes `output`")
     assign("calibrate", options, native, native.range, files, native.load, native.preprocess)
     name, listed = model_name(model), paths(images)
@@ -121,8 +121,8 @@ def merge_calibrations(
     histograms: bool | None = None,
     trt_cache: StrPath | None = None,
 ) -> _pipit.Calibration:
-    """Adds up plans of one model that were calibrated on different images with the same options: the result is that of
-    one calibration on all images. method: another one than that of the plans."""
+    """Merges plans of one model that were calibrated on different images with the same options: the result is that of
+    one calibration on all images. method: replaces that of the plans."""
     files = _plan_files(output)
     assign("merge_calibrations", {"histograms": histograms, "trt_cache": trt_cache}, files)
     ranges = None
@@ -170,8 +170,8 @@ def quantize(
 
 def annotate(model: StrPath, output: StrPath, **options: Unpack[AnnotateOptions]) -> _pipit.AnnotatedFile:
     """Writes a copy of an ONNX file that stores labels=FILE, the preprocessing (preset=, resize=, crop=,
-    interpolation=, mean=, std=, bgr=) and the kind of its scores=. Raises ArgumentError where nothing is to be
-    stored."""
+    interpolation=, mean=, std=, bgr=) and the kind of its scores=. Raises ArgumentError if there is nothing to
+    store."""
     native = _pipit.AnnotateOptions()
     classifier = native.classifier
     assign("annotate", options, classifier, classifier.preprocess)
@@ -188,7 +188,7 @@ def profile(
     device_index: int = 0,
     **options: Unpack[LoadOptions],
 ) -> _pipit.Profile:
-    """Times every layer: Model.profile() of a model that is loaded, or of load(model, **options).
+    """Times every layer: Model.profile() of a loaded model, or of load(model, **options).
 
     >>> import pipit
     >>> times = pipit.profile("resnet20-cifar10", runs=3, warmup=1, threads=1)
@@ -206,7 +206,7 @@ def profile(
 
 
 def machine() -> _pipit.Machine:
-    """What the machine gives pipit to work with: CPUs, memory, GPU, libraries. Nothing is measured.
+    """What the machine offers to pipit: CPUs, memory, GPU, libraries. Nothing is measured.
 
     >>> import pipit
     >>> [f.name for f in pipit.machine().findings][0]
@@ -216,7 +216,7 @@ def machine() -> _pipit.Machine:
 
 
 def doctor() -> None:
-    """Prints machine(), with what to do about it."""
+    """Prints machine(), with advice."""
     for finding in machine().findings:
         print(f"{finding.name:22} {finding.value}")
         if finding.advice:

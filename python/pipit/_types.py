@@ -1,6 +1,6 @@
-"""What arguments may be: the words of options, and the options of each function.
+"""Types of arguments: the words of options, and the options of each function.
 
-Where an option is not given, or is None, pipit's default holds, which is that of the command.
+An option that is not given, or is None, has the default of the command.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class CompileOptions(TypedDict, total=False):
     gpus: Sequence[int] | None
     """Ordinals of the GPUs that get a copy each."""
     precision: Precision
-    """What the model computes in; 'int8' needs a plan."""
+    """Precision of the computation; 'int8' needs a plan."""
     keep: str | Sequence[str] | None
-    """'NAME=fp32' and the like: layers that stay in floating point besides the plan's; 'first' and 'last' are names."""
+    """Layers that stay in floating point in addition to the plan's: 'NAME=fp32', 'first=fp32', 'last=bf16', ..."""
     threads: int | None
     """CPU threads of a run; 0: all that this process may use."""
     batch: int | None
-    """Samples of a run. Unset: what the file fixes, else 1."""
+    """Samples of a run. Unset: the number in the file, else 1."""
     shapes: Mapping[str, Sequence[int]] | None
     """Shapes of inputs that the file leaves open, by input."""
     dimensions: Mapping[str, int] | None
@@ -40,13 +40,13 @@ class CompileOptions(TypedDict, total=False):
     values: Mapping[str, Any] | None
     """Inputs that become constants, by name: a number for all elements, or one for each."""
     arrays: Mapping[str, StrPath] | None
-    """The same from .npy files."""
+    """The same, read from .npy files."""
     per_sample_scales: bool | None
-    """For 'int8-dynamic': a scale for each sample, else one for the batch."""
+    """For 'int8-dynamic': one scale per sample instead of one for the batch."""
     group_size: int | None
     """For 'w4': neighbouring weights that share a scale, 32, 64 or 128."""
     autotune: bool | None
-    """Kernels are chosen by timing; takes seconds to minutes, once where a cache keeps the times."""
+    """Choose kernels by timing them; takes seconds to minutes, only once if a cache stores the times."""
     tuning_cache: StrPath | None
     """File with the times of earlier runs."""
     prefer_kernels: str | Sequence[str] | None
@@ -60,7 +60,7 @@ class CompileOptions(TypedDict, total=False):
 
 
 class LoadOptions(CompileOptions, total=False):
-    """Of load()."""
+    """Options of load()."""
 
     plan: StrPath | None
     """The file that calibrate() or tune() wrote for this model."""
@@ -69,7 +69,7 @@ class LoadOptions(CompileOptions, total=False):
 
 
 class PreprocessOptions(TypedDict, total=False):
-    """How images are prepared; what is not set is as the model stores it, else as the preset says."""
+    """How images are prepared. Unset options: as the model stores them, else as in the preset."""
 
     preset: str | None
     """'torchvision', 'timm', 'caffe' or 'cifar'."""
@@ -78,7 +78,7 @@ class PreprocessOptions(TypedDict, total=False):
     crop: int | None
     """Side of the square cut from the centre, in pixels."""
     interpolation: str | None
-    """'nearest', 'bilinear' or 'bicubic', antialiased as Pillow's."""
+    """'nearest', 'bilinear' or 'bicubic', antialiased as in Pillow."""
     mean: Sequence[float] | None
     """Three values, subtracted from each channel after scaling to [0, 1]."""
     std: Sequence[float] | None
@@ -86,27 +86,27 @@ class PreprocessOptions(TypedDict, total=False):
     bgr: bool | None
     """Channels in the order blue, green, red."""
     ignore_exif_orientation: bool | None
-    """Photographs are left as they are stored."""
+    """Do not rotate photographs by their EXIF orientation."""
 
 
 class ScoreOptions(TypedDict, total=False):
     """What a classifier's scores mean."""
 
     scores: ScoreKind | None
-    """What the model's scores are. Unset: what the model stores, else what its graph says."""
+    """The kind of the model's scores. Unset: as the model stores it, else as its graph shows."""
     threshold: float | None
-    """Probability from which on one score alone says yes."""
+    """Probability from which an independent class counts as yes."""
 
 
 class LabelOptions(TypedDict, total=False):
-    """What its classes are called."""
+    """The names of the classes."""
 
     labels: StrPath | None
     """File with one class name per line, or a JSON list. Unset: the names that the model stores."""
 
 
 class ClassifierOptions(LoadOptions, PreprocessOptions, ScoreOptions, total=False):
-    """Of Classifier, besides the labels."""
+    """Options of Classifier, except the labels."""
 
 
 class AnnotateOptions(PreprocessOptions, ScoreOptions, LabelOptions, total=False):
@@ -114,39 +114,39 @@ class AnnotateOptions(PreprocessOptions, ScoreOptions, LabelOptions, total=False
 
 
 class RangeOptions(TypedDict, total=False):
-    """How ranges are chosen from histograms, and what is written of them."""
+    """How ranges are chosen from histograms, and which files are written."""
 
     method: RangeMethod | None
-    """How far ranges reach: 'mse' unless given."""
+    """How ranges are chosen: 'mse' by default."""
     percentile: float | None
     """For 'percentile', in (0, 100]."""
     histograms: bool | None
-    """The plan holds the histograms, which merge_calibrations() and another method need."""
+    """Store the histograms in the plan, for merge_calibrations() and other methods."""
     trt_cache: StrPath | None
-    """Also write the ranges as a calibration cache of TensorRT."""
+    """Also write the ranges as a TensorRT calibration cache."""
     ncnn_table: StrPath | None
-    """Also write the scales as a table of ncnn."""
+    """Also write the scales as an ncnn table."""
 
 
 class CalibrateOptions(CompileOptions, PreprocessOptions, RangeOptions, total=False):
-    """Of calibrate()."""
+    """Options of calibrate()."""
 
     per_channel_weights: bool | None
-    """A scale per output channel (the default), else one for all weights of a layer."""
+    """One scale per output channel (the default) instead of one for all weights of a layer."""
     equalize: bool | None
     """Cross-layer equalization."""
     bias_correction: bool | None
     """Bias correction."""
     skip: int | None
-    """Images at the beginning that are left out."""
+    """Number of images to skip at the beginning."""
     limit: int | None
-    """Images to use of the others, spread evenly; 0: all."""
+    """Images to use from the rest, spread evenly; 0: all."""
     strict: bool | None
     """The first image that cannot be used is an error, instead of being excluded."""
 
 
 class EvaluateOptions(ClassifierOptions, LabelOptions, total=False):
-    """Of evaluate()."""
+    """Options of evaluate()."""
 
     truth: StrPath | None
     """CSV file with the classes of the images, instead of the names of folders and files."""
@@ -155,37 +155,37 @@ class EvaluateOptions(ClassifierOptions, LabelOptions, total=False):
     strict: bool | None
     """The first image that cannot be used is an error, instead of being excluded."""
     against: Precision | None
-    """Also run the images in that precision, or through another model, and compare."""
+    """Also run the images in this precision, and compare."""
     against_model: StrPath | None
-    """The model for that; unset: the same."""
+    """Also run the images through this model, and compare; unset: the same model."""
     max_drop: float | None
-    """For `against`: the largest drop that is allowed, in points."""
+    """For `against`: the largest allowed drop, in points."""
 
 
 class TuneOptions(CompileOptions, PreprocessOptions, ScoreOptions, LabelOptions, total=False):
-    """Of tune()."""
+    """Options of tune()."""
 
     plan: StrPath | None
-    """Its scales are used; unset: scales are found first."""
+    """Use the scales of this plan; unset: calibrate first."""
 
     max_drop: float | None
-    """The largest drop against fp32 that is allowed, in points; 1 unless given."""
+    """The largest allowed drop against fp32, in points; 1 by default."""
     confidence: float | None
-    """Percent, from 50 on: how sure the search must be."""
+    """Confidence of the search in percent, at least 50."""
     judge_by: JudgeBy | None
     """What counts as right: the images' labels, or the answers of the model in fp32."""
     keep_as: Precision | None
-    """What kept layers compute in."""
+    """Precision of the kept layers."""
     limit: int | None
     """Images to use, spread evenly; 0: all."""
     calibrate_limit: int | None
-    """Without a plan: images of the search that scales are of; 0: all."""
+    """Without a plan: images of the search to calibrate on; 0: all."""
     strict: bool | None
     """The first image that cannot be used is an error, instead of being excluded."""
 
 
 class DiffOptions(CompileOptions, PreprocessOptions, total=False):
-    """Of diff()."""
+    """Options of diff()."""
 
     output: str | None
     """The one output to keep, by name."""
@@ -193,7 +193,7 @@ class DiffOptions(CompileOptions, PreprocessOptions, total=False):
     limit: int | None
     """Images to use, spread evenly; 0: all."""
     shares: bool | None
-    """Also run the model twice for each layer, for what each contributes to the error at the output."""
+    """Also run the model twice for each layer, to measure its contribution to the error at the output."""
     share_limit: int | None
     """Images for that; 0: all."""
     strict: bool | None
@@ -201,7 +201,7 @@ class DiffOptions(CompileOptions, PreprocessOptions, total=False):
 
 
 class QuantizeOptions(CompileOptions, total=False):
-    """Of quantize()."""
+    """Options of quantize()."""
 
     signed_activations: bool | None
     """i8 with zero point 0 instead of u8 with 128; both hold the same values."""

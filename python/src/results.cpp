@@ -24,12 +24,12 @@ void bind_accuracy(nb::module_& module) {
       .field("points", &Drop::points, "only_base_right less only_model_right, in percent of the images")
       .field("low", &Drop::low, "of its 95 % interval")
       .field("high", &Drop::high, "of that interval");
-  ResultFields<JudgedDrop>(module, "JudgedDrop", "A drop held against the largest one that is allowed.")
+  ResultFields<JudgedDrop>(module, "JudgedDrop", "A drop compared with the largest allowed one.")
       .field("max_points", &JudgedDrop::max_points, "that limit")
       .field("verdict", &JudgedDrop::verdict, "'proven', 'not proven' or 'broken'")
-      .field("within", &JudgedDrop::within, "whether the drop as it was measured is within the limit")
+      .field("within", &JudgedDrop::within, "whether the measured drop is within the limit")
       .field("images_needed", &JudgedDrop::images_needed,
-             "about how many images would prove it; 0: none would, or it is")
+             "approximate number of images that would prove it; 0: none would, or it is proven")
       .field("text", &JudgedDrop::text, "the verdict in words");
   ResultFields<ExcludedImage>(module, "ExcludedImage", "An image or a folder that could not be used.")
       .field("path", &ExcludedImage::path, "of the image or folder")
@@ -38,17 +38,16 @@ void bind_accuracy(nb::module_& module) {
 }
 
 void bind_evaluation(nb::module_& module) {
-  ResultFields<ClassAccuracy>(module, "ClassAccuracy",
-                              "How well one independent class is told from the others.")
+  ResultFields<ClassAccuracy>(module, "ClassAccuracy", "How well one independent class is recognized.")
       .field("index", &ClassAccuracy::index, "of the class")
       .field("label", &ClassAccuracy::label, "its name")
       .field("images", &ClassAccuracy::images, "of the class")
-      .field("yes", &ClassAccuracy::yes, "of these the answer is yes")
-      .field("false_yes", &ClassAccuracy::false_yes, "images of other classes for which it is yes")
+      .field("yes", &ClassAccuracy::yes, "images of the class whose answer is yes")
+      .field("false_yes", &ClassAccuracy::false_yes, "images of other classes whose answer is yes")
       .field("average_precision", &ClassAccuracy::average_precision, "area below precision over recall");
   ResultFields<DeviceSpeed>(module, "DeviceSpeed", "The speed of one GPU of several.")
       .field("gpu", &DeviceSpeed::gpu, "its ordinal")
-      .field("images", &DeviceSpeed::images, "that it answered")
+      .field("images", &DeviceSpeed::images, "images that it answered")
       .field("model_images_per_s", &DeviceSpeed::model_images_per_s, "by the time in its kernels alone");
   ResultFields<Evaluation::Comparison>(module, "Comparison", "A model against a base.")
       .field("drop", &Evaluation::Comparison::drop, "of the model against the base")
@@ -56,8 +55,8 @@ void bind_evaluation(nb::module_& module) {
       .field("judged", &Evaluation::Comparison::judged, "with max_drop");
   ResultFields<Evaluation>(module, "Evaluation", "What evaluate() found.")
       .field("measure", &Evaluation::measure, "what `right` counts: 'top-1', 'accuracy' or 'exact'")
-      .field("right", &Evaluation::right, "images that were answered so")
-      .field("top5", &Evaluation::top5, "where one class is right: it is among the five most probable")
+      .field("right", &Evaluation::right, "images answered correctly by this measure")
+      .field("top5", &Evaluation::top5, "if one class is right: images with it among the five most probable")
       .field("classes", &Evaluation::classes, "of independent classes, or of yes; in the order of classes")
       .field("tags", &Evaluation::tags, "an image may have any number of the classes")
       .field("mean_average_precision", &Evaluation::mean_average_precision, "of `classes`, of tags")
@@ -67,7 +66,7 @@ void bind_evaluation(nb::module_& module) {
       .field("devices", &Evaluation::devices, "with several GPUs")
       .field("against", &Evaluation::against, "with the option of that name")
       .field("quantized", &Evaluation::quantized, "the model's file is in INT8")
-      .field("preprocessing", &Evaluation::preprocessing, "what happened to images, in words")
+      .field("preprocessing", &Evaluation::preprocessing, "how images were prepared, in words")
       .field("labels", &Evaluation::labels, "the name of every class; may be empty")
       .field("threshold", &Evaluation::threshold, "of independent classes")
       .field("notes", &Evaluation::notes, "what the images were")
@@ -93,14 +92,14 @@ void bind_calibration(nb::module_& module) {
       .field("kept", &Calibration::kept, "layers that stay in floating point")
       .field("images", &Calibration::images, "that were used")
       .field("excluded", &Calibration::excluded, "that could not be used")
-      .field("notes", &Calibration::notes, "what a user should know")
+      .field("notes", &Calibration::notes, "notes for the user")
       .field("json", &Calibration::json, "all of it, as the command's --json writes it");
   ResultFields<QuantizedFile>(module, "QuantizedFile", "What quantize() wrote.")
       .field("int8_layers", &QuantizedFile::int8_layers, "layers that compute in INT8")
       .field("float_layers", &QuantizedFile::float_layers,
              "convolutions and fully connected layers that do not")
       .field("bytes", &QuantizedFile::bytes, "size of the file")
-      .field("notes", &QuantizedFile::notes, "what a user should know")
+      .field("notes", &QuantizedFile::notes, "notes for the user")
       .field("json", &QuantizedFile::json, "all of it, as the command's --json writes it");
 }
 
@@ -109,7 +108,7 @@ void bind_difference(nb::module_& module) {
       .field("cosine", &TensorError::cosine, "of the angle between both")
       .field("sqnr_db", &TensorError::sqnr_db, "10 log10(sum of squares / sum of squared differences)")
       .field("max_error", &TensorError::max_error, "the largest difference");
-  ResultFields<LayerError>(module, "LayerError", "What INT8 makes of one layer's output.")
+  ResultFields<LayerError>(module, "LayerError", "The error of one layer's output in INT8.")
       .field("name", &LayerError::name, "of the layer in the model")
       .field("type", &LayerError::type, "'Conv', 'Gemm', ...")
       .field("tensor", &LayerError::tensor, "its first output")
@@ -123,7 +122,8 @@ void bind_difference(nb::module_& module) {
              "noise of the model's output with this layer alone in INT8")
       .field("noise_without", &LayerError::noise_without, "with all layers but this one in INT8")
       .field("share_alone", &LayerError::share_alone, "noise_alone over Difference.output_noise")
-      .field("share_removed", &LayerError::share_removed, "what goes when this layer stays in fp32");
+      .field("share_removed", &LayerError::share_removed,
+             "share of the noise that disappears when this layer stays in fp32");
   ResultFields<Difference>(module, "Difference", "What diff() found.")
       .field("layers", &Difference::layers, "in the order of the model")
       .field("output", &Difference::output, "the model's first output")
@@ -134,7 +134,7 @@ void bind_difference(nb::module_& module) {
       .field("output_noise", &Difference::output_noise,
              "of the output with all layers in INT8, on those images")
       .field("excluded", &Difference::excluded, "that could not be used")
-      .field("notes", &Difference::notes, "what a user should know")
+      .field("notes", &Difference::notes, "notes for the user")
       .field("json", &Difference::json, "all of it, as the command's --json writes it");
 }
 
@@ -144,46 +144,49 @@ void bind_tuned(nb::module_& module) {
       .field("kept", &TuneStep::kept, "this many layers from its start stay in floating point")
       .field("ms", &TuneStep::ms, "a run; on a GPU the device's time")
       .field("drop", &TuneStep::drop, "against fp32, on the images of the search")
-      .field("expected_drop", &TuneStep::expected_drop, "in points, by how near the best two scores are")
+      .field("expected_drop", &TuneStep::expected_drop,
+             "in points, from the distances between the best two scores")
       .field("expected_drop_error", &TuneStep::expected_drop_error, "its standard error")
       .field("pareto", &TuneStep::pareto,
-             "no other step is as fast and expected to drop less, or as good and faster")
-      .field("chosen", &TuneStep::chosen, "it is what the plan says");
+             "no other step is as fast with a smaller expected drop, or as good and faster")
+      .field("chosen", &TuneStep::chosen, "the step of the written plan");
   ResultFields<TunedPlan>(module, "TunedPlan", "What tune() found and wrote.")
-      .field("measure", &TunedPlan::measure, "what counts: 'top-1', 'agreement with fp32', ...")
+      .field("measure", &TunedPlan::measure, "the measure of accuracy: 'top-1', 'agreement with fp32', ...")
       .field("kept", &TunedPlan::kept, "layers that stay in floating point, besides the plan's")
       .field("keep_as", &TunedPlan::keep_as, "what they compute in")
       .field("orders", &TunedPlan::orders, "layers, the best kept one first, by kind of order")
       .field("steps", &TunedPlan::steps, "all that was tried")
       .field("fp32_ms", &TunedPlan::fp32_ms, "a run in fp32")
-      .field("bf16", &TunedPlan::bf16, "the whole model in bf16, where kept layers may be so")
-      .field("bf16_enough", &TunedPlan::bf16_enough, "that is good enough")
-      .field("bf16_is_best", &TunedPlan::bf16_is_best, "and no slower than what the plan says, within 1 %")
+      .field("bf16", &TunedPlan::bf16, "the whole model in bf16, if kept layers may be in bf16")
+      .field("bf16_enough", &TunedPlan::bf16_enough, "bf16 is good enough")
+      .field("bf16_is_best", &TunedPlan::bf16_is_best,
+             "bf16 is good enough and no slower than the plan, within 1 %")
       .field("int8_enough", &TunedPlan::int8_enough, "INT8 throughout is good enough")
-      .field("sure", &TunedPlan::sure, "the search is; else not even with all layers kept, and all are")
+      .field("sure", &TunedPlan::sure,
+             "the search is sure; if not, it was not even with all layers kept, and all are kept")
       .field("unseen", &TunedPlan::unseen, "of the plan, on the images that the search did not see")
       .field("unseen_int8", &TunedPlan::unseen_int8, "of INT8 throughout, on these")
       .field("judged", &TunedPlan::judged, "of `unseen`")
       .field("calibration_images", &TunedPlan::calibration_images, "0 with a plan")
       .field("excluded", &TunedPlan::excluded, "that could not be used")
-      .field("notes", &TunedPlan::notes, "what a user should know of the images")
+      .field("notes", &TunedPlan::notes, "notes about the images")
       .field("json", &TunedPlan::json, "all of it, as the command's --json writes it");
 }
 
 void bind_others(nb::module_& module) {
   ResultFields<AnnotatedFile>(module, "AnnotatedFile", "What annotate() wrote.")
-      .field("labels", &AnnotatedFile::labels, "how many were stored")
+      .field("labels", &AnnotatedFile::labels, "the number of stored labels")
       .field("preprocessing", &AnnotatedFile::preprocessing, "in words; empty where none was stored")
       .field("scores", &AnnotatedFile::scores, "the name of their kind; empty where none was stored")
       .field("bytes", &AnnotatedFile::bytes, "size of the file")
-      .field("notes", &AnnotatedFile::notes, "what a user should know")
+      .field("notes", &AnnotatedFile::notes, "notes for the user")
       .field("json", &AnnotatedFile::json, "all of it, as the command's --json writes it");
   ResultFields<LayerTime>(module, "LayerTime",
-                          "One kernel call of a run: a layer, with what its kernel computes besides.")
+                          "One kernel call of a run: a layer, with the nodes fused into its kernel.")
       .field("name", &LayerTime::name, "of the layer in the model")
       .field("type", &LayerTime::type, "'Conv', 'Gemm', 'Pool', ...")
       .field("kernel", &LayerTime::kernel, "what ran it")
-      .field("geometry", &LayerTime::geometry, "for people: '3x3 s2 p1 +relu'")
+      .field("geometry", &LayerTime::geometry, "in words: '3x3 s2 p1 +relu'")
       .field("input", &LayerTime::input, "shape of its first input")
       .field("output", &LayerTime::output, "shape of its first output")
       .field("macs", &LayerTime::macs, "multiply-accumulates")
@@ -195,14 +198,13 @@ void bind_others(nb::module_& module) {
       .field("layers", &ModelProfile::layers, "in the order in which they run")
       .field("layers_ms", &ModelProfile::layers_ms, "the sum of a run's layers")
       .field("end_to_end_ms", &ModelProfile::end_to_end_ms, "a run; on a GPU with copies in and out")
-      .field("residual_ms", &ModelProfile::residual_ms, "what no layer explains")
+      .field("residual_ms", &ModelProfile::residual_ms, "time outside of the layers")
       .field("graph_ms", &ModelProfile::graph_ms, "on a GPU: device time of the captured graph; 0 on a CPU");
-  ResultFields<Finding>(module, "Finding", "One thing that was looked at.")
+  ResultFields<Finding>(module, "Finding", "One fact about the machine.")
       .field("name", &Finding::name, "'instruction sets'")
-      .field("value", &Finding::value, "what is there, and what of it is used")
+      .field("value", &Finding::value, "what exists, and what of it is used")
       .field("advice", &Finding::advice, "what to do about it; empty where nothing needs to be done");
-  ResultFields<MachineFacts>(module, "Machine",
-                             "What was found of this machine, this build and this environment.")
+  ResultFields<MachineFacts>(module, "Machine", "Facts about this machine, this build and this environment.")
       .field("findings", &MachineFacts::findings, "in the order in which the command shows them")
       .field("json", &MachineFacts::json, "all of it, as the command's --json writes it");
 }
