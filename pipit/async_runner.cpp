@@ -60,7 +60,7 @@ Spread spread_over_cpu(const AsyncOptions& options, int of_run) {
   spread.streams = options.streams > 0 ? options.streams : spread.threads / wanted;
   if (spread.streams > spread.threads)
     throw ArgumentError(
-        fmt::format("{} streams and {} threads: each stream needs a thread of its own; threads = {}",
+        fmt::format("{} streams and {} threads: each stream needs its own thread; threads = {}",
                     spread.streams, spread.threads, spread.streams));
   if (of_run > 0) spread.threads = std::min(spread.threads, spread.streams * of_run);
   return spread;
@@ -128,7 +128,7 @@ struct AsyncRunner::State {
     {
       std::unique_lock lock(mutex);
       if (queued == ring.size() && serving == this)
-        fail("{}: the queue of {} runs is full; a callback cannot wait for room in it", model.name(),
+        fail("{}: the queue of {} runs is full; a callback cannot wait for space in it", model.name(),
              ring.size());
       room.wait(lock, [&] { return queued < ring.size(); });
       Job& job = ring[(first + queued) % ring.size()];
@@ -174,9 +174,8 @@ struct AsyncRunner::State {
   void check_process() const {
     if (in_child())
       fail(
-          "{}: this process is a child that fork() made, in which the threads of this AsyncRunner do not "
-          "exist; "
-          "make another one here",
+          "{}: this process is a child of fork(), where this AsyncRunner has no threads; "
+          "create another one here",
           model.name());
   }
 

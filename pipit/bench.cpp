@@ -214,7 +214,7 @@ BenchResult bench(const std::vector<std::string>& models, const BenchOptions& op
   const std::vector<Group> groups = groups_of(options, rows);
   if (options.max_slowdown && groups.size() == rows.size())
     throw ArgumentError(
-        "max_slowdown is of comparisons; give `against`, several precisions or several numbers of streams");
+        "max_slowdown needs a comparison; give `against`, several precisions or several numbers of streams");
   require_device(load.device);
   const std::shared_ptr<KernelTuning> tuning = kernel_tuning(load.tuning, load.tuning_cache);
   std::int64_t done = 0;

@@ -113,7 +113,7 @@ class PIPIT_API Classifier {
   /// The name of every class; empty where neither model nor options have them ("no" and "yes" where these are the
   /// classes).
   std::span<const std::string> labels() const;
-  /// How many classes the model tells apart; 2 where one score alone says yes or no.
+  /// The number of classes; 2 for a single score, yes or no.
   std::int64_t classes() const;
   /// What the model's scores are.
   ScoreKind scores() const;

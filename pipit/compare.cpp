@@ -152,7 +152,7 @@ CompareResult compare_files(const std::string& first_path, const std::string& se
   if (first.has_value() != second.has_value()) {
     const std::string& other = first ? second_path : first_path;
     read_times(other);  // says what is wrong with it, if anything is
-    fail("{} is of a sweep, {} is not", first ? first_path : second_path, other);
+    fail("{} is a sweep, {} is not", first ? first_path : second_path, other);
   }
   return first ? compare_sweeps_of(first_path, second_path, *first, *second)
                : compare_times_of(first_path, second_path);

@@ -54,7 +54,7 @@ template <typename View>
 void take_inputs(SessionState& state, std::span<const View> inputs) {
   const detail::CompiledState& model = *state.model;
   if (inputs.size() != model.inputs.size())
-    fail("{}: {} inputs given, it takes {}", model.name, inputs.size(), model.inputs.size());
+    fail("{}: got {} inputs, expected {}", model.name, inputs.size(), model.inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const View& given = inputs[i];
     state.inputs[i] = {TensorDesc{given.shape, given.dtype},
@@ -66,7 +66,7 @@ template <typename View>
 void take_outputs(SessionState& state, std::span<const View> outputs) {
   const detail::CompiledState& model = *state.model;
   if (outputs.size() != model.outputs.size())
-    fail("{}: memory for {} outputs given, it has {}", model.name, outputs.size(), model.outputs.size());
+    fail("{}: got memory for {} outputs, expected {}", model.name, outputs.size(), model.outputs.size());
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const View& given = outputs[i];
     state.into[i] = {TensorDesc{given.shape, given.dtype},
@@ -185,7 +185,7 @@ const ArrayView& ModelSession::output(std::string_view name) const {
   const detail::CompiledState& model = *state_->model;
   const std::size_t i = position(model.name, "output", model.outputs, name);
   if (!state_->has_views)
-    fail("{}: no output '{}' yet: it is that of a run that returns views", model.name, name);
+    fail("{}: no output '{}' yet: call a run() that returns views first", model.name, name);
   return state_->outputs[i];
 }
 

@@ -256,7 +256,7 @@ PIPIT_API pipit_predictions* pipit_classifier_classify_pixels(pipit_classifier* 
 PIPIT_API pipit_code pipit_classifier_classify_files(pipit_classifier* classifier, const char* const* paths,
                                                      size_t count, int top, pipit_predictions** answers,
                                                      pipit_status** status);
-/// How many classes it tells apart.
+/// The number of classes.
 PIPIT_API int64_t pipit_classifier_class_count(const pipit_classifier* classifier);
 /// The name of class `index`; NULL where it has none.
 PIPIT_API const char* pipit_classifier_label(const pipit_classifier* classifier, int64_t index);

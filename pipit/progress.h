@@ -16,7 +16,8 @@ struct Stage {
   double seconds = 0;  ///< fixed time on any machine, in addition to the share
 };
 
-/// What is told of work of several stages. Calls come one at a time, in any thread; what they throw ends the work.
+/// Reports the progress of work of several stages. Calls come one at a time, in any thread; an exception from them ends
+/// the work.
 struct StageProgress {
   /// Before the first stage: all of them, in order. May be empty.
   std::function<void(const std::vector<Stage>& stages)> planned;

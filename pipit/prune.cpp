@@ -68,17 +68,16 @@ std::int64_t panel_outputs(const PruneOptions& options) {
 
 void check(const PruneGoal& goal, bool rows) {
   if ((goal.keep ? 1 : 0) + (goal.speedup ? 1 : 0) + (goal.max_drop ? 1 : 0) != 1)
-    throw ArgumentError("a model is pruned for one of a share to keep, a speed-up and a largest drop");
+    throw ArgumentError("set exactly one goal: a share to keep, a speedup or a largest drop");
   if (goal.keep && !(*goal.keep > 0 && *goal.keep <= 1))
-    throw ArgumentError(fmt::format("a share of {} to keep; expected above 0 and at most 1", *goal.keep));
-  if (goal.global && !(goal.keep && rows))
-    throw ArgumentError("only a share of rows to keep can be that of all layers together");
+    throw ArgumentError(fmt::format("keep is {}; expected a share above 0 and at most 1", *goal.keep));
+  if (goal.global && !(goal.keep && rows)) throw ArgumentError("global needs keep, and the mode rows");
   if (goal.speedup && !(*goal.speedup > 1))
-    throw ArgumentError(fmt::format("a speed-up of {}; expected a factor above 1", *goal.speedup));
+    throw ArgumentError(fmt::format("speedup is {}; expected a factor above 1", *goal.speedup));
   if (goal.max_drop && !(*goal.max_drop >= 0))
-    throw ArgumentError(fmt::format("the largest drop is {} points; expected 0 or more", *goal.max_drop));
+    throw ArgumentError(fmt::format("max_drop is {} points; expected 0 or more", *goal.max_drop));
   if (!goal.keep && !(goal.seconds > 0))
-    throw ArgumentError(fmt::format("{} seconds to measure selections; expected more than 0", goal.seconds));
+    throw ArgumentError(fmt::format("seconds is {}; expected more than 0", goal.seconds));
 }
 
 void check(const PruneOptions& options, const fs::path& images) {
@@ -89,21 +88,21 @@ void check(const PruneOptions& options, const fs::path& images) {
       throw ArgumentError(fmt::format("{} {}; expected one of {}", what, value, fmt::join(all, ", ")));
   };
   if (load.device != DeviceKind::cpu || (load.precision != Precision::fp32 && !for_int8(options)))
-    throw ArgumentError(fmt::format("a model is pruned for {} on {}; expected fp32 or int8 on cpu",
+    throw ArgumentError(fmt::format("pruning for {} on {} is not possible; expected fp32 or int8 on cpu",
                                     precision_name(load.precision), device_name(load.device)));
   need("neighbouring channels that are removed together:", group_size(options), {1, 4, 8, 16});
   if (options.panel) need("outputs of a panel:", *options.panel, {0, 1, 16, 32});
   need("channels of a block:", options.block, {4, 8, 16, 32});
   if (takes_rows(options) && panel_outputs(options) == 1 && group_size(options) != 1)
     throw ArgumentError(
-        "a panel of 1 output goes with a group of 1 channel: kernels pick single inputs there only");
+        "a panel of 1 output needs a group of 1 channel: only there kernels can pick single inputs");
   if (!(options.ridge >= 0))
-    throw ArgumentError(fmt::format("a ridge of {}; expected 0 or more", options.ridge));
+    throw ArgumentError(fmt::format("ridge is {}; expected 0 or more", options.ridge));
   if (options.limit < 0 || options.calibrate_limit < 0)
-    throw ArgumentError(fmt::format("limits of {} and {} images; expected 0 or more", options.limit,
+    throw ArgumentError(fmt::format("limit is {} and calibrate_limit {}; expected 0 or more", options.limit,
                                     options.calibrate_limit));
   if (options.goal.judge_by == JudgeBy::model && !options.classifier.labels.empty())
-    throw ArgumentError("labels name classes, which do not matter where the model's own answers are right");
+    throw ArgumentError("labels have no effect with JudgeBy::model");
   std::error_code ignored;
   if (!options.check.empty() && fs::equivalent(images, options.check, ignored))
     throw ArgumentError(fmt::format(

@@ -19,7 +19,7 @@ namespace {
 constexpr int kMaxLevels = 16;
 
 [[noreturn]] void refuse(const std::string& command, const char* form) {
-  throw ArgumentError(fmt::format("there is no {} of the JSON of {}", form, command));
+  throw ArgumentError(fmt::format("the JSON of {1} has no {0} form", form, command));
 }
 
 std::string written(const JsonDocument& document, const std::string& command, ReportForm form,
@@ -45,7 +45,7 @@ std::string written(const JsonDocument& document, const std::string& command, Re
       if (!of_profile) refuse(command, "trace");
       return chrome_trace(document);
     case ReportForm::trtexec:
-      if (!of_profile || document.contains("results")) refuse(command, "form for trtexec");
+      if (!of_profile || document.contains("results")) refuse(command, "trtexec");
       return trtexec_profile(document);
   }
   return {};
@@ -59,7 +59,7 @@ std::string report(const std::string& json, ReportForm form, const std::string& 
   try {
     return written(document, document.at("command").get<std::string>(), form, sweep);
   } catch (const nlohmann::json::exception& e) {
-    fail("it is not the JSON of a result: {}", e.what());
+    fail("not the JSON of a result: {}", e.what());
   }
 }
 

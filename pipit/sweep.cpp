@@ -52,14 +52,14 @@ bool on_gpu(const SweepRun& run) {
 
 void check(const SweepRun& run, const std::vector<Precision>& precisions) {
   if (!(run.seconds >= 0 && run.seconds <= 3600))
-    throw ArgumentError(fmt::format("{} seconds for a row; expected 0 to 3600", run.seconds));
+    throw ArgumentError(fmt::format("seconds is {}; expected 0 to 3600", run.seconds));
   if (run.threads < 0) throw ArgumentError(fmt::format("{} threads; expected 0 or more", run.threads));
-  if (run.resume && run.results.empty()) throw ArgumentError("there is no file of results to go on with");
-  if (precisions.empty()) throw ArgumentError("no precision is swept");
+  if (run.resume && run.results.empty()) throw ArgumentError("resume needs a file of results");
+  if (precisions.empty()) throw ArgumentError("precisions is empty; give at least one");
   for (const Precision precision : precisions) {
     using enum Precision;
     if (precision != fp32 && precision != fp16 && precision != bf16 && precision != int8)
-      throw ArgumentError(fmt::format("layers are swept in {}; expected fp32, fp16, bf16 or int8",
+      throw ArgumentError(fmt::format("precision {} cannot be swept; expected fp32, fp16, bf16 or int8",
                                       precision_name(precision)));
   }
   require_device(run.device);
@@ -126,10 +126,10 @@ std::vector<std::string> bases_of(const ConvSweepOptions& options) {
 void check(const ConvSweepOptions& options) {
   for (const std::string& base : options.bases) {
     if (is_peer(base)) {
-      if (!on_gpu(options.run)) throw ArgumentError(base + " runs on a GPU; give device cuda with it");
+      if (!on_gpu(options.run)) throw ArgumentError(base + " runs on a GPU; set the device to cuda");
     } else if (base != "fp32" && base != "fp16" && base != "bf16" && base != "int8") {
-      throw ArgumentError(fmt::format("rows are held against '{}'; expected fp32, fp16, bf16, int8, {} or {}",
-                                      base, kCudnnBase, kCudnnBestBase));
+      throw ArgumentError(fmt::format("unknown base '{}'; expected fp32, fp16, bf16, int8, {} or {}", base,
+                                      kCudnnBase, kCudnnBestBase));
     }
   }
   const ConvGrid& grid = options.grid;
@@ -137,10 +137,10 @@ void check(const ConvSweepOptions& options) {
     const std::int64_t most = extents == &grid.kernel || extents == &grid.stride ? 255 : 65536;
     for (const std::int64_t extent : *extents) {
       if (extent < 1 || extent > most)
-        throw ArgumentError(fmt::format("an extent of {}; expected 1 to {}", extent, most));
+        throw ArgumentError(fmt::format("extent is {}; expected 1 to {}", extent, most));
     }
   }
-  if (options.backends.empty()) throw ArgumentError("no kernel is swept");
+  if (options.backends.empty()) throw ArgumentError("backends is empty; give at least one");
   check(options.run, options.precisions);
 }
 
@@ -195,14 +195,14 @@ void measure_missing(std::vector<std::vector<ConvRow>> layers, const ConvSweepOp
 
 void check(const SparsitySweepOptions& options) {
   if (!options.model.empty() && !options.layers.empty())
-    throw ArgumentError("layers are named beside those of a model; give one of both");
+    throw ArgumentError("both a model and layers are given; give one of them");
   const auto need = [](const char* what, std::int64_t value, std::initializer_list<std::int64_t> all) {
     if (std::ranges::find(all, value) == all.end())
       throw ArgumentError(fmt::format("{} {}; expected one of {}", what, value, fmt::join(all, ", ")));
   };
   for (const double keep : options.keeps) {
     if (!(keep >= 0.05 && keep <= 1))
-      throw ArgumentError(fmt::format("a share of {} to keep; expected 0.05 to 1", keep));
+      throw ArgumentError(fmt::format("keep is {}; expected 0.05 to 1", keep));
   }
   need("channels of a group:", options.group, {0, 1, 2, 4, 8, 16});
   if (options.panel) need("outputs of a panel:", *options.panel, {16, 32});
@@ -218,7 +218,7 @@ std::vector<SparseLayer> layers_of(const SparsitySweepOptions& options) {
     Model model = read_model(options.model, options.load);
     if (is_quantized(model.graph))
       fail_unsupported(
-          "{} is quantized; give the model in floating point that it was made from, and --precision int8",
+          "{} is quantized; give the floating-point model that it was made from, and --precision int8",
           model.name);
     layers = convolutions_of(fuse(std::move(model.graph)));
     if (layers.empty())
@@ -332,7 +332,8 @@ ConvSweep sweep_convolutions(const ConvSweepOptions& options) {
   check(options);
   const std::vector<ConvPoint> points = options.grid.points();
   if (points.empty())
-    throw ArgumentError("the usual rule leaves every combination of the grid out; ConvGrid::all takes them");
+    throw ArgumentError(
+        "the usual rule leaves out every combination of the grid; set ConvGrid::all to keep them");
   const std::vector<std::vector<ConvRow>> layers =
       rows_of(options, by_input(sample(points, options.sample, options.seed)));
   ConvSweep result;

@@ -92,7 +92,7 @@ int bench(const BenchOptions& options) {
   if (how.max_slowdown && how.against.empty() && !has_several(options.settings.precisions) &&
       !has_several(how.streams))
     throw CLI::ValidationError("--fail-above",
-                               "compares; it goes with --against or several precisions or --streams");
+                               "needs a comparison: --against, several precisions or several --streams");
   std::vector<std::string> read = options.models;
   read.insert(read.end(), {how.against, common.plan, common.tuning.file()});
   options.output.check(read);

@@ -150,7 +150,7 @@ int evaluate(const EvaluateOptions& options) {
   if (!options.devices.empty() && options.common.device != DeviceKind::cuda)
     throw CLI::ValidationError("--devices", "numbers GPUs: it needs --device cuda");
   if (options.max_drop >= 0 && options.against.empty())
-    throw CLI::ValidationError("--max-drop", "is a drop against something; it goes with --against");
+    throw CLI::ValidationError("--max-drop", "needs a comparison: --against");
   check_against(options.against);
   options.common.check_precision();
   tools::EvaluateOptions how = library_options(options);

@@ -50,7 +50,7 @@ void PruneOptions::check_usage(const CLI::App& command) const {
   const bool takes_rows = mode == "auto" || mode == "k";
   const int goals = (goal.keep ? 1 : 0) + (goal.speedup ? 1 : 0) + (goal.max_drop ? 1 : 0);
   if (goals != 1)
-    throw CLI::ValidationError("prune", "wants one of --keep-ratio, --target-speedup and --max-drop");
+    throw CLI::ValidationError("prune", "needs exactly one of --keep-ratio, --target-speedup and --max-drop");
   if (goal.global && !goal.keep) throw CLI::ValidationError("--global", "is for --keep-ratio");
   if (goal.global && !takes_rows) throw CLI::ValidationError("--global", "is for --mode k");
   for (const char* option : {"--rows", "--group", "--panel"})
@@ -58,7 +58,7 @@ void PruneOptions::check_usage(const CLI::App& command) const {
                  fmt::format("is for --mode auto and k: in mode {} whole channels are removed", mode));
   refuse_given(command, "--block", mode != "block", fmt::format("is for --mode block, not {}", mode));
   refuse_given(command, "--search-seconds", goal.keep.has_value(),
-               "is for --target-speedup and --max-drop: with --keep-ratio nothing is searched for");
+               "is for --target-speedup and --max-drop: --keep-ratio does not search");
   refuse_given(
       command, "--ridge", no_refit && goal.keep && importance != "second-order",
       fmt::format("is for fitting and for --importance second-order; here --no-refit and {} leave it "
@@ -72,7 +72,7 @@ void PruneOptions::check_usage(const CLI::App& command) const {
     throw CLI::ValidationError("--panel",
                                "of 1 is for fp32 and --group 1: kernels pick single inputs there only");
   if (goal.judge_by == tools::JudgeBy::model && !image.labels.empty())
-    throw CLI::ValidationError("--labels", "names classes, which --judge-by model does not ask for");
+    throw CLI::ValidationError("--labels", "has no effect with --judge-by model");
   std::error_code ignored;
   if (!check.empty() && std::filesystem::equivalent(images, check, ignored))
     throw CLI::ValidationError("--check",

@@ -161,7 +161,7 @@ int tune(const TuneOptions& options) {
   if (options.max_drop < 0) throw CLI::RequiredError("--max-drop");
   if (options.output.empty()) throw CLI::RequiredError("--output");
   if (options.judge_by == "model" && !options.image.labels.empty())
-    throw CLI::ValidationError("--labels", "names classes, which --judge-by model does not ask for");
+    throw CLI::ValidationError("--labels", "has no effect with --judge-by model");
   const std::vector<std::string> inputs = {options.model.model, options.images, options.image.labels,
                                            common.tuning.file()};
   check_output("--output", options.output, inputs);  // not --plan, which may be changed in place

@@ -26,7 +26,7 @@ void SweepOptions::add_to(CLI::App& command, const std::string& precision_help,
 }
 
 void SweepOptions::check(std::vector<std::string> inputs) const {
-  if (resume && results.empty()) throw CLI::ValidationError("--resume", "goes with --results");
+  if (resume && results.empty()) throw CLI::ValidationError("--resume", "needs --results");
   for (const std::string& path : output.paths()) {
     check_apart("--output", path, "--results", results);
     check_apart("--save-svg", svg, "--output", path);

@@ -117,7 +117,7 @@ void Session::run(std::span<const ConstTensorView> inputs, std::span<const Tenso
 
 void Session::run_on_device(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
                             void* stream) {
-  if (!device_) fail("memory of a GPU is for models on a GPU; this one runs on the CPU");
+  if (!device_) fail("GPU memory needs a model on a GPU; this one runs on the CPU");
   check(inputs, outputs);
   device_->run_on_device(inputs, outputs, stream);
 }
@@ -125,7 +125,7 @@ void Session::run_on_device(std::span<const ConstTensorView> inputs, std::span<c
 void Session::check_inputs(std::span<const ConstTensorView> inputs) const {
   const Graph& graph = plan_->graph();
   if (inputs.size() != graph.inputs().size()) {
-    fail("{} inputs given, the model has {}", inputs.size(), graph.inputs().size());
+    fail("got {} inputs, the model has {}", inputs.size(), graph.inputs().size());
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Value& expected = graph.value(graph.inputs()[i]);
@@ -148,7 +148,7 @@ void Session::check_outputs(std::span<const ConstTensorView> inputs,
   const Graph& graph = plan_->graph();
   const std::vector<std::string>& names = graph.output_names();
   if (outputs.size() != graph.outputs().size()) {
-    fail("memory for {} outputs given, the model has {}", outputs.size(), graph.outputs().size());
+    fail("got memory for {} outputs, the model has {}", outputs.size(), graph.outputs().size());
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const TensorDesc& expected = plan_->outputs()[i].desc;

@@ -37,23 +37,23 @@ class Session {
   /// taken for zero, whichever kernel runs; the caller's floating-point mode has no influence and is restored, also
   /// after an exception.
   std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs);
-  /// The same into the caller's memory, one view per graph output with exactly its desc. On the CPU the last kernel
-  /// writes there itself where the view is aligned to kArenaAlignment and the output need not stay in the arena
+  /// The same with outputs in the caller's memory, one view per graph output with exactly its desc. On the CPU the last
+  /// kernel writes there directly if the view is aligned to kArenaAlignment and the output need not stay in the arena
   /// (find_output_uses); otherwise, and on a GPU, it is copied at the end. Throws Error, before anything is written,
-  /// also where an output overlaps an input, another output or this session's memory. After an error of the run the
+  /// also if an output overlaps an input, another output or this session's memory. After an error of the run the
   /// contents of the outputs are unspecified.
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs);
 
-  /// On a GPU: queues a run on `stream`, a cudaStream_t of that GPU, null for the default stream, whose inputs and
-  /// outputs lie in memory of the GPU, and returns. Kernels read and write that memory themselves; only what is not
-  /// aligned to kArenaAlignment, an output that has to stay in the arena (find_output_uses) and one that is an input or
-  /// a constant are copied, on the GPU. The host waits for nothing, except that what is captured anew for other
-  /// addresses takes as long as launching all kernels. Runs of one session follow each other whatever their streams.
-  /// What a run finds wrong with its values is thrown by a later call. Throws Error on the CPU, for memory that is not
-  /// the GPU's, and what run() into the caller's memory does. Not while `stream` is captured.
+  /// On a GPU: queues a run on `stream`, a cudaStream_t of that GPU (null: the default stream), and returns. Inputs and
+  /// outputs lie in memory of the GPU, and kernels access that memory directly. Copies on the GPU are made only for
+  /// memory that is not aligned to kArenaAlignment, for an output that must stay in the arena (find_output_uses) and
+  /// for one that is an input or a constant. The host does not wait, except that capturing the graph for new addresses
+  /// takes as long as launching all kernels. Runs of one session execute one after the other, whatever their streams.
+  /// An error in the values of a run is thrown by a later call. Throws Error on the CPU and for memory that is not the
+  /// GPU's, and what run() with the caller's memory does. Must not be called while `stream` is captured.
   void run_on_device(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
                      void* stream);
-  /// Throws what run() into the caller's memory does for its arguments.
+  /// Throws what run() with the caller's memory does for invalid arguments.
   void check(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) const {
     check_inputs(inputs);
     check_outputs(inputs, outputs);
@@ -100,8 +100,8 @@ class Session {
   /// Where an output lies in the run.
   struct OutputPlace {
     std::vector<OutputUse> uses;  ///< empty: it stays in the arena
-    std::byte* own = nullptr;     ///< in the arena; null where that has no part in it
-    std::byte* now = nullptr;     ///< what the steps are bound to
+    std::byte* own = nullptr;     ///< in the arena; null if the arena does not hold it
+    std::byte* now = nullptr;     ///< the memory to which the steps are bound
   };
   void check_inputs(std::span<const ConstTensorView> inputs) const;
   void check_outputs(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) const;

@@ -50,17 +50,16 @@ JsonLines::JsonLines(std::string path, const Json& settings, bool resume) : Json
   if (path_.empty()) return;
   std::error_code unknown;
   const std::filesystem::file_status there = std::filesystem::status(path_, unknown);
-  if (std::filesystem::exists(there) && !resume)
-    fail("{}: is there already; --resume goes on with it", path_);
+  if (std::filesystem::exists(there) && !resume) fail("{}: exists already; --resume continues it", path_);
   if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
     fail("{}: is not a regular file", path_);
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail("{}: cannot be written: {}", path_, std::strerror(errno));
-  // Rows of sweeps that run side by side measure each other, and would be there several times.
+  // Sweeps that run at the same time disturb each other's times, and would write rows twice.
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    fail("{}: another sweep is writing it; wait for that, or name another file", path_);
+    fail("{}: another sweep is writing it; wait until it ends, or name another file", path_);
   if (size() > 0) {
-    if (!resume) fail("{}: is there already; --resume goes on with it", path_);
+    if (!resume) fail("{}: exists already; --resume continues it", path_);
     read(settings);
   }
   if (size() == 0) append(settings);
@@ -75,9 +74,9 @@ void JsonLines::read(const Json& settings) {
   constexpr int kMaxLevels = 8;  // settings and rows have three
   const std::string content = read_file(path_, kMaxBytes);
   const std::size_t complete = content.rfind('\n') == std::string::npos ? 0 : content.rfind('\n') + 1;
-  // A first line that was cut off is written again; anything else is not this sweep's to touch.
+  // A first line that was cut off is written again; any other content is left alone.
   if (complete == 0 && !line_of(settings).starts_with(content))
-    fail("{}: holds something else than a sweep: name another file, or take it away", path_);
+    fail("{}: does not hold a sweep: name another file, or remove it", path_);
   std::size_t line = 0;
   for (std::size_t at = 0; at < complete; ++line) {
     const std::size_t end = content.find('\n', at);
@@ -85,8 +84,8 @@ void JsonLines::read(const Json& settings) {
     try {
       json = parse_json(std::string_view(content).substr(at, end - at), kMaxLevels);
     } catch (const Error&) {
-      if (line == 0) fail("{}: holds something else than a sweep: name another file, or take it away", path_);
-      fail("{}: line {} is not the JSON of a row; without that line --resume measures its row again", path_,
+      if (line == 0) fail("{}: does not hold a sweep: name another file, or remove it", path_);
+      fail("{}: line {} is not the JSON of a row; remove the line and --resume measures its row again", path_,
            line + 1);
     }
     at = end + 1;

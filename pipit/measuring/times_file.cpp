@@ -105,15 +105,14 @@ void add_document(std::vector<TimedRuns>& all, const JsonDocument& json) {
 std::vector<TimedRuns> read_times(const std::string& path) {
   const std::string content = read_file(path, kMaxTimesBytes);
   if (path.ends_with(".csv"))
-    fail("{}: of profile and bench the JSON is read (--output FILE.json); CSV is where it is of a sweep",
-         path);
+    fail("{}: for profile and bench give the JSON (--output FILE.json); CSV is read only for sweeps", path);
   std::vector<TimedRuns> all;
   try {
     for_each_document(content, kMaxTimesLevels, [&](const JsonDocument& json) { add_document(all, json); });
   } catch (const Error& e) {
     fail("{}: {}", path, e.what());
   }
-  if (all.empty()) fail("{}: every row of it has an error", path);
+  if (all.empty()) fail("{}: every row has an error", path);
   return all;
 }
 

@@ -226,7 +226,8 @@ class Searcher {
     const auto best = std::max_element(found_.selections.begin(), found_.selections.end(), slower);
     if (best == found_.selections.end()) return "there is nothing to remove: nothing is written";
     return fmt::format(
-        "none of {} selections of what to remove is surely {} times as fast as the dense model (the best: "
+        "none of {} selections of what to remove is certain to be {} times as fast as the dense model (the "
+        "best: "
         "{:.2f} [{:.2f}, {:.2f}], 95 % interval; wide on a busy machine): nothing is written",
         found_.selections.size(), kSpeedups[0], best->speedup.median, best->speedup.low, best->speedup.high);
   }

@@ -600,7 +600,7 @@ static void test_pruning(const char* folder, const char* pruned) {
   char* json;
   pipit_options* options = pipit_options_new(&status);
   CHECK(pipit_prune_json(kModel, folder, pruned, options, NULL, NULL, &status) == NULL);
-  REFUSED(PIPIT_INVALID_ARGUMENT, "one of a share");
+  REFUSED(PIPIT_INVALID_ARGUMENT, "exactly one goal");
   CHECK(pipit_options_set(options, "mode", "rows", &status) == PIPIT_INVALID_ARGUMENT);
   CHECK(pipit_options_set(options, "judge-by", "model", &status) == PIPIT_OK);
   CHECK(pipit_options_set(options, "no-refit", "true", &status) == PIPIT_OK);

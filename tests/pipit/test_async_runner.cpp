@@ -129,7 +129,7 @@ TEST(AsyncRunner, ThrowsThroughFuturesAndCallbacks) {
   std::future<std::vector<Array>> none = runner.submit(std::span<const ArrayView>());
   std::future<std::vector<Array>> right = runner.submit({{pixels, kImage}});
   EXPECT_THAT([&] { wrong.get(); }, ThrowsMessage<Error>(AllOf(HasSubstr(kModel), HasSubstr("1x3x1024"))));
-  EXPECT_THAT([&] { none.get(); }, ThrowsMessage<Error>(HasSubstr("0 inputs given")));
+  EXPECT_THAT([&] { none.get(); }, ThrowsMessage<Error>(HasSubstr("got 0 inputs, the model has 1")));
   EXPECT_THAT(right.get(), SizeIs(1));
   std::vector<float> scores(11);
   const std::vector<ArrayView> inputs = {{pixels, kImage}};

@@ -118,7 +118,7 @@ TEST(Sweep, GoesOnWhereItWasStopped) {
   const std::vector<std::string> first = lines_of(how.run.results);
   ASSERT_EQ(first.size(), 2U);  // what it is, and the row
   EXPECT_EQ(nlohmann::json::parse(first[1])["kernel"], 1);
-  EXPECT_THAT([&] { tools::sweep_convolutions(how); }, ThrowsMessage<Error>(HasSubstr("is there already")));
+  EXPECT_THAT([&] { tools::sweep_convolutions(how); }, ThrowsMessage<Error>(HasSubstr("exists already")));
 
   how.run.resume = true;
   int measured = 0;
@@ -176,13 +176,13 @@ TEST(Sweep, RefusesWhatCannotBe) {
     EXPECT_FALSE(fs::exists(scratch / "rows.jsonl"));
   };
   using Options = tools::ConvSweepOptions;
-  refused("-1 seconds", [](Options& how) { how.run.seconds = -1; });
-  refused("no file", [](Options& how) { how.run.results.clear(), how.run.resume = true; });
+  refused("seconds is -1;", [](Options& how) { how.run.seconds = -1; });
+  refused("needs a file", [](Options& how) { how.run.results.clear(), how.run.resume = true; });
   refused("w4", [](Options& how) { how.precisions = {Precision::w4}; });
-  refused("no precision", [](Options& how) { how.precisions.clear(); });
+  refused("precisions is empty", [](Options& how) { how.precisions.clear(); });
   refused("'w4'", [](Options& how) { how.bases = {"w4"}; });
   refused("cudnn runs on a GPU", [](Options& how) { how.bases = {"cudnn"}; });
-  refused("extent of 0", [](Options& how) { how.grid.batch = {0}; });
+  refused("extent is 0;", [](Options& how) { how.grid.batch = {0}; });
   refused("ConvGrid::all", [](Options& how) { how.grid.out = {1}; });
 
   const auto refused_too = [](const char* words, const auto& change) {
@@ -192,7 +192,7 @@ TEST(Sweep, RefusesWhatCannotBe) {
     EXPECT_THAT([&] { tools::sweep_sparsity(how); }, ThrowsMessage<ArgumentError>(HasSubstr(words)));
   };
   using Sparsity = tools::SparsitySweepOptions;
-  refused_too("give one of both", [](Sparsity& how) { how.model = "resnet20-cifar10"; });
+  refused_too("give one of them", [](Sparsity& how) { how.model = "resnet20-cifar10"; });
   refused_too("'1x16x9'", [](Sparsity& how) { how.layers = {"1x16x9:24x3x3"}; });
   refused_too("2^31", [](Sparsity& how) { how.layers = {"99999x99999x99x99:24x3x3"}; });
   refused_too("0.01", [](Sparsity& how) { how.keeps = {0.01}; });

@@ -259,7 +259,7 @@ TEST(Session, RefusesOtherMemoryForOutputs) {
   OutputMemory memory(*plan, 0);
   const std::vector<TensorView>& good = memory.views;
   std::vector<TensorView> outputs(good.begin(), good.end() - 1);
-  refused(outputs, "memory for 4 outputs given, the model has 5");
+  refused(outputs, "memory for 4 outputs, the model has 5");
   outputs = good;
   outputs[1].desc.shape = Shape({6});
   refused(outputs, "output 'b' must be f32 2x3x1 row_major, got f32 6");
