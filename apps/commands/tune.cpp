@@ -234,8 +234,8 @@ void add_tune(CLI::App& app, int& exit_code) {
       command->add_option(
           "--keep-as", options->keep_as,
           "The precision of kept layers in the plan. fp16 is for a GPU, where it runs on tensor cores, which "
-          "fp32 does not; the CPU computes it in fp32. bf16 is for CPUs with AMX or AVX512-BF16, and as fast "
-          "as fp16 on a GPU. Both cost hardly any accuracy, although it may be too much for a "
+          "fp32 does not; the CPU computes it in fp32. bf16 is for CPUs with AMX or AVX512-BF16, and nearly "
+          "as fast as fp16 on a GPU. Both cost hardly any accuracy, although it may be too much for a "
           "--max-drop of 0 [with --device cuda fp16; on a CPU that multiplies bfloat16 bf16; else fp32]"),
       {"fp32", "fp16", "bf16"});
   command
