@@ -1,6 +1,8 @@
 // pipit prune MODEL IMAGES: takes structured groups of weights out of a model and fits the others, without training.
 #include "pipit/prune.h"
 
+#include <fmt/format.h>
+
 #include "apps/commands/commands.h"
 #include "apps/commands/prune_options.h"
 #include "apps/commands/prune_report.h"
