@@ -27,15 +27,15 @@ struct SweepRun {
   double seconds = 0;
   /// File for every row as a line of JSON, written as soon as it is measured; the line is on disk before the next row
   /// begins. Empty: none.
-  std::filesystem::path results;
+  std::filesystem::path results = {};
   /// Continue the sweep in `results`, which was written with the same settings, machine and version: its rows are not
   /// measured again. Otherwise the file must not exist.
   bool resume = false;
   /// Called before rows are measured, with what is measured next. May be empty. An exception from it ends the sweep;
   /// the rows of `results` stay.
-  std::function<void(std::int64_t done, std::int64_t total, const std::string& next)> progress;
+  std::function<void(std::int64_t done, std::int64_t total, const std::string& next)> progress = {};
   /// Called with each note for the user, one sentence. May be empty.
-  std::function<void(const std::string& note)> note;
+  std::function<void(const std::string& note)> note = {};
 };
 
 /// The times of a run that took turns with others.

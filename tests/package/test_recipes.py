@@ -47,7 +47,8 @@ def cmake_files():
 
 
 def subfolders():
-    return re.findall(r"^ *add_subdirectory\((\w+)", read("CMakeLists.txt"), re.M)
+    """All but the Python package, which pyproject.toml builds."""
+    return [name for name in re.findall(r"^ *add_subdirectory\((\w+)", read("CMakeLists.txt"), re.M) if name != "python"]
 
 
 def version():
