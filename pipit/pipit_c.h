@@ -288,9 +288,9 @@ typedef int (*pipit_progress)(void* user, int64_t done, int64_t total);
 
 /// Runs a model in fp32 on the CPU over `image_count` image files, or folders of them, and writes INT8 scales to the
 /// JSON file `plan`, for the option of that name. The file is written in full or not at all. Unless `notes` is NULL, it
-/// is set to notes for the user, one per line. `progress` may be NULL. Options: threads, keep, method, percentile,
-/// per-tensor-weights, equalize, bias-correction, strict, skip, limit, batch, dim, shape, value, kernel, and those of
-/// preprocessing.
+/// is set to notes for the user, one per line, or to NULL after an error. `progress` may be NULL. Options: threads,
+/// keep, method, percentile, per-tensor-weights, equalize, bias-correction, strict, skip, limit, batch, dim, shape,
+/// value, kernel, and those of preprocessing.
 PIPIT_API pipit_code pipit_calibrate(const char* model, const char* const* images, size_t image_count,
                                      const char* plan, const pipit_options* options, pipit_progress progress,
                                      void* user, char** notes, pipit_status** status);
@@ -319,8 +319,9 @@ PIPIT_API char* pipit_profile_json(const pipit_model* model, const pipit_tensor*
 /// inspect --why --json` (docs/json.md).
 PIPIT_API char* pipit_inspect_json(const pipit_model* model, pipit_status** status);
 /// Times whole runs of models and returns the JSON document of `pipit bench --json` (docs/json.md), which also has the
-/// error of a model that fails. Options: those of models, seconds, runs, warmup, streams, against (another model that
-/// runs in turns with each, or a precision to compare with), fail-above.
+/// error of a model that fails. `progress` may be NULL; it is called with the number of rows. Options: those of models,
+/// seconds, runs, warmup, streams, against (another model that runs in turns with each, or a precision to compare
+/// with), fail-above.
 PIPIT_API char* pipit_bench_json(const char* const* models, size_t model_count, const pipit_options* options,
                                  pipit_progress progress, void* user, pipit_status** status);
 /// Compares two files with the JSON of profiles, benches or sweeps (a verdict needs at least three processes on each

@@ -10,6 +10,7 @@ pipit_code pipit_calibrate(const char* model, const char* const* images, size_t 
                            const pipit_options* options, pipit_progress progress, void* user, char** notes,
                            pipit_status** status) {
   return done(status, [&] {
+    if (notes != nullptr) *notes = nullptr;
     need(model, "model");
     need(images, "images");
     need(plan, "plan");
@@ -33,6 +34,7 @@ pipit_code pipit_calibrate(const char* model, const char* const* images, size_t 
 pipit_code pipit_quantize(const char* model, const char* plan, const char* output,
                           const pipit_options* options, char** notes, pipit_status** status) {
   return done(status, [&] {
+    if (notes != nullptr) *notes = nullptr;
     need(model, "model");
     need(plan, "plan");
     need(output, "output");
@@ -97,7 +99,7 @@ char* pipit_bench_json(const char* const* models, size_t model_count, const pipi
     }
     if (progress != nullptr)
       how.progress = [&](std::int64_t rows, std::int64_t total, const std::string&) {
-        progress(user, rows, total);
+        if (progress(user, rows, total) != 0) throw Cancelled();
       };
     return new_string(tools::bench(names, how).json);
   });

@@ -503,6 +503,7 @@ static void test_tools(const char* image, const char* plan, const char* quantize
   const char* no_images[1] = {NULL};
   int64_t last = 0;
   int calls = 0;
+  char unset[] = "of an earlier call";
   char *notes = NULL, *json;
   pipit_options* options = pipit_options_new(&status);
   pipit_model* model;
@@ -512,9 +513,11 @@ static void test_tools(const char* image, const char* plan, const char* quantize
   CHECK(last == 1 && notes != NULL);
   pipit_string_free(notes);
   remove(quantized); /* of an earlier test */
-  CHECK(pipit_calibrate(kModel, images, 1, quantized, options, cancel, &calls, NULL, &status) ==
+  notes = unset;
+  CHECK(pipit_calibrate(kModel, images, 1, quantized, options, cancel, &calls, &notes, &status) ==
         PIPIT_CANCELLED);
   REFUSED(PIPIT_CANCELLED, "cancelled");
+  CHECK(notes == NULL);
   CHECK(calls == 1 && fopen(quantized, "rb") == NULL); /* no file of a plan is left */
   CHECK(pipit_calibrate(kModel, images, 1, plan, NULL, NULL, NULL, NULL, &status) == PIPIT_OK);
   CHECK(pipit_calibrate(kModel, no_images, 1, plan, NULL, NULL, NULL, NULL, &status) ==
@@ -551,6 +554,10 @@ static void test_tools(const char* image, const char* plan, const char* quantize
   CHECK(json != NULL && last == 0 && strstr(json, "\"command\": \"bench\"") != NULL &&
         strstr(json, "\"comparisons\": ") != NULL);
   pipit_string_free(json);
+  calls = 0;
+  CHECK(pipit_bench_json(images, 1, options, cancel, &calls, &status) == NULL);
+  REFUSED(PIPIT_CANCELLED, "cancelled");
+  CHECK(calls == 1);
   CHECK(pipit_bench_json(images, 0, options, NULL, NULL, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "no model");
   model = pipit_model_load(quantized, NULL, &status);
