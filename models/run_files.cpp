@@ -89,6 +89,7 @@ std::string replaced_by(const fs::path& output, std::span<const std::string> inp
 }
 
 void check_output_file(const fs::path& output, std::span<const std::string> inputs) {
+  if (output.empty()) throw ArgumentError("no file is named for the result");
   if (const std::string why = replaced_by(output, inputs); !why.empty()) fail("{}; name another file", why);
   check_writable(output);
 }

@@ -15,7 +15,8 @@ bool same_file(const std::filesystem::path& a, const std::filesystem::path& b);
 /// cache_folder(): a fetched model, the times of kernels, the machine's ceilings. Empty: nothing is lost.
 std::string replaced_by(const std::filesystem::path& output, std::span<const std::string> inputs);
 
-/// Before the work begins: throws Error with replaced_by(), or as check_writable() does.
+/// Before the work begins: throws ArgumentError for an empty name, Error with replaced_by(), or as check_writable()
+/// does.
 void check_output_file(const std::filesystem::path& output, std::span<const std::string> inputs);
 
 }  // namespace pipit::internal

@@ -86,6 +86,7 @@ TEST_F(RunFiles, CheckingNamesBothFiles) {
               ThrowsMessage<Error>(AllOf(HasSubstr((folder / "images/../model.onnx").string()),
                                          HasSubstr((folder / "model.onnx").string()))));
   EXPECT_NO_THROW(check_output_file(folder / "new.json", inputs));
+  EXPECT_THROW(check_output_file("", inputs), ArgumentError);
   EXPECT_THAT([&] { check_output_file(folder / "none" / "new.json", inputs); },
               ThrowsMessage<Error>(HasSubstr("cannot be written")));
 }
