@@ -321,8 +321,8 @@ AsyncRunner::AsyncRunner(const std::string& model, const LoadOptions& load, cons
 AsyncRunner::AsyncRunner(AsyncRunner&& other) noexcept = default;
 
 AsyncRunner& AsyncRunner::operator=(AsyncRunner&& other) noexcept {
-  AsyncRunner before(std::move(*this));
-  state_ = std::move(other.state_);
+  AsyncRunner taken(std::move(other));  // ends as the one before; an assignment to itself changes nothing
+  std::swap(state_, taken.state_);
   return *this;
 }
 

@@ -16,6 +16,7 @@ std::string_view layout_name(Layout layout) {
 
 std::size_t TensorDesc::bytes() const {
   const auto count = static_cast<std::size_t>(elements());
+  if (dtype_bytes(dtype) == 0) fail("there is no element type {}", static_cast<int>(dtype));
   if (count > std::numeric_limits<std::size_t>::max() / 2 / dtype_bytes(dtype)) {
     fail("a tensor of shape {} and type {} is too large for memory", shape.str(), dtype_name(dtype));
   }

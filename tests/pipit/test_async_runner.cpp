@@ -143,6 +143,8 @@ TEST(AsyncRunner, ThrowsThroughFuturesAndCallbacks) {
   ArrayView nothing;
   nothing.shape = kImage;
   EXPECT_THAT([&] { runner.submit({nothing}); }, ThrowsMessage<Error>(HasSubstr("without data")));
+  nothing.dtype = static_cast<pipit::DType>(99);
+  EXPECT_THAT([&] { runner.submit({nothing}); }, ThrowsMessage<Error>(HasSubstr("no element type 99")));
 }
 
 TEST(AsyncRunner, KeepsWhatCallbacksThrow) {
@@ -214,6 +216,8 @@ TEST(AsyncRunner, EndsWhatIsQueuedWhenItIsDestroyedOrAssignedTo) {
     }
     *moved = AsyncRunner(kModel, threads(1));
     EXPECT_EQ(ended, 20);
+    AsyncRunner& same = *moved;
+    *moved = std::move(same);
     EXPECT_EQ(moved->streams(), 1);
     futures.push_back(moved->submit(inputs));
   }
