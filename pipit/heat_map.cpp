@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "pipit/error.h"
 #include "pipit/report/svg_text.h"
 
 namespace pipit::tools {
@@ -24,12 +25,29 @@ std::string colour(double ratio) {
   return fmt::format("#{:02x}{:02x}{:02x}", mixed(to[0]), mixed(to[1]), mixed(to[2]));
 }
 
+void check_ratios(const HeatMap& map) {
+  if (map.ratios.size() != map.rows.size())
+    throw ArgumentError(fmt::format("the map '{}' has {} rows of ratios; expected {}, one for each name",
+                                    map.title, map.ratios.size(), map.rows.size()));
+  for (const std::vector<std::optional<double>>& row : map.ratios) {
+    if (row.size() != map.columns.size())
+      throw ArgumentError(fmt::format("the map '{}' has a row of {} ratios; expected {}, one for each column",
+                                      map.title, row.size(), map.columns.size()));
+    for (const std::optional<double>& ratio : row) {
+      if (ratio && !(*ratio > 0 && std::isfinite(*ratio)))
+        throw ArgumentError(
+            fmt::format("the map '{}' has a ratio of {}; expected a finite one above 0", map.title, *ratio));
+    }
+  }
+}
+
 }  // namespace
 
 std::string heat_map_svg(const std::vector<HeatMap>& maps) {
   std::size_t columns = 1;
   int height = 12;
   for (const HeatMap& map : maps) {
+    check_ratios(map);
     columns = std::max(columns, map.columns.size());
     height += kTitleHeight + kHigh * static_cast<int>(map.rows.size()) + kBelow;
   }

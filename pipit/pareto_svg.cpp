@@ -67,6 +67,12 @@ std::map<std::string, Front> fronts_of(const std::vector<ParetoPoint>& all) {
 std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>& points,
                        std::optional<double> least, const std::string& what) {
   if (points.empty()) throw ArgumentError("there are no points to draw");
+  if (least && !std::isfinite(*least)) throw ArgumentError(fmt::format("a line at {} percent", *least));
+  for (const ParetoPoint& point : points) {
+    if (!std::isfinite(point.ms) || !std::isfinite(point.accuracy))
+      throw ArgumentError(fmt::format("the point '{}' is at {} ms and {} percent; expected finite numbers",
+                                      point.label, point.ms, point.accuracy));
+  }
   double fastest = points[0].ms, slowest = fastest;
   double worst = least.value_or(points[0].accuracy), best = worst;
   for (const ParetoPoint& point : points) {

@@ -20,9 +20,9 @@ enum class ReportForm : std::uint8_t {
   trtexec,  ///< layers as trtexec --exportProfile writes them; for a profile of one setting
 };
 
-/// Converts the JSON of a result to another format. `sweep`: the JSON of a sweep, which becomes part of a profile's
-/// page. Throws ArgumentError if the result has no such format, and Error for other text. May be called from any
-/// thread.
+/// Converts the JSON of a result to another format. `sweep`: what read_sweep_document() returns, which becomes part of
+/// a profile's page; other formats ignore it. Throws ArgumentError if the result has no such format, and Error for other
+/// text, which ReportForm::json returns unread. May be called from any thread.
 PIPIT_API std::string report(const std::string& json, ReportForm form, const std::string& sweep = {});
 
 /// A point in a plot of accuracy against time.
@@ -39,7 +39,7 @@ struct ParetoPoint {
 /// each Pareto front (several fronts have colours, and numbers at their fastest points that a list below explains), and
 /// a dashed line at `least` percent. `what`: label of the accuracies (tune and prune compare models by their expected
 /// drops, which vary less than the measured ones). Text is escaped; nothing is loaded from elsewhere. Throws
-/// ArgumentError without points.
+/// ArgumentError without points and for numbers that are not finite.
 PIPIT_API std::string pareto_svg(const std::string& title, const std::vector<ParetoPoint>& points,
                                  std::optional<double> least, const std::string& what);
 
@@ -55,6 +55,7 @@ struct HeatMap {
 
 /// An SVG document with the maps below each other: cells above 1 are green, below 1 red, with a stronger colour further
 /// from 1 (logarithmic, full at 4 and 1/4), and the number in them. Text is escaped; nothing is loaded from elsewhere.
+/// Throws ArgumentError for ratios that are not positive and finite, and unless there is one for each row and column.
 PIPIT_API std::string heat_map_svg(const std::vector<HeatMap>& maps);
 
 }  // namespace pipit::tools

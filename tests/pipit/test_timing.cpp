@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <pipit/pipit.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -296,6 +297,19 @@ TEST(Report, RefusesWhatIsNoResult) {
   EXPECT_THROW(tools::report("{}", tools::ReportForm::csv), Error);
   EXPECT_THROW(tools::report(R"({"command": "profile"})", tools::ReportForm::trace), Error);
   EXPECT_THROW(tools::pareto_svg("none", {}, {}, "accuracy"), ArgumentError);
+  EXPECT_THROW(tools::pareto_svg("one", {{.ms = 1, .accuracy = std::nan(""), .label = "a"}}, {}, "accuracy"),
+               ArgumentError);
+}
+
+TEST(Report, RefusesMapsWithMissingRatios) {
+  tools::HeatMap map{.title = "map", .columns = {"a", "b"}, .rows = {"x"}, .ratios = {{1.0, std::nullopt}}};
+  EXPECT_NE(tools::heat_map_svg({map}), "");
+  map.ratios = {{1.0}};
+  EXPECT_THROW(tools::heat_map_svg({map}), ArgumentError);
+  map.ratios = {};
+  EXPECT_THROW(tools::heat_map_svg({map}), ArgumentError);
+  map.ratios = {{1.0, 0.0}};
+  EXPECT_THROW(tools::heat_map_svg({map}), ArgumentError);
 }
 
 }  // namespace
