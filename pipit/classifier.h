@@ -58,8 +58,8 @@ struct PixelView {
   /// 8 bits per channel: red, green, blue interleaved, rows from top to bottom without padding; height * width * 3
   /// bytes.
   std::span<const std::uint8_t> rgb;
-  int height = 0;  ///< rows, from 1 to 30000
-  int width = 0;   ///< columns, from 1 to 30000
+  int height = 0;  ///< rows, from 1 to 65535
+  int width = 0;   ///< columns, from 1 to 65535; up to 178,956,970 pixels in all
 };
 
 /// One class of an answer.

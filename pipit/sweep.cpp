@@ -53,7 +53,8 @@ bool on_gpu(const SweepRun& run) {
 void check(const SweepRun& run, const std::vector<Precision>& precisions) {
   if (!(run.seconds >= 0 && run.seconds <= 3600))
     throw ArgumentError(fmt::format("seconds is {}; expected 0 to 3600", run.seconds));
-  if (run.threads < 0) throw ArgumentError(fmt::format("{} threads; expected 0 or more", run.threads));
+  if (run.threads < 0 || run.threads > 1024)
+    throw ArgumentError(fmt::format("{} threads; expected 0 to 1024", run.threads));
   if (run.resume && run.results.empty()) throw ArgumentError("resume needs a file of results");
   if (precisions.empty()) throw ArgumentError("precisions is empty; give at least one");
   for (const Precision precision : precisions) {
@@ -331,6 +332,7 @@ ConvSweep sweep_convolutions(const ConvSweepOptions& options) {
   const ScopedFloatMode mode;
   check(options);
   const std::vector<ConvPoint> points = options.grid.points();
+  if (points.empty() && options.grid.all) throw ArgumentError("a list of the grid is empty");
   if (points.empty())
     throw ArgumentError(
         "the usual rule leaves out every combination of the grid; set ConvGrid::all to keep them");

@@ -268,9 +268,9 @@ PIPIT_API void check_layer(const std::string& layer);
 /// any thread, but sweeps that run at the same time disturb each other's times.
 PIPIT_API SparsitySweep sweep_sparsity(const SparsitySweepOptions& options);
 
-/// Reads the document of a sweep that ConvSweep::json or SparsitySweep::json wrote to a file, as reports show it:
-/// checks its rows and computes summaries anew. Throws Error, beginning with the path, for other files and other
-/// versions.
+/// Reads a file with ConvSweep::json or SparsitySweep::json for the last argument of report(), a profile's page: checks
+/// its rows and computes summaries anew. (The page or CSV of the sweep alone is made from the file's own text.) Throws
+/// Error, beginning with the path, for other files and other versions.
 PIPIT_API std::string read_sweep_document(const std::filesystem::path& file);
 
 }  // namespace pipit::tools
