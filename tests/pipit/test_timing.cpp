@@ -302,7 +302,10 @@ TEST(Report, RefusesWhatIsNoResult) {
 }
 
 TEST(Report, RefusesMapsWithMissingRatios) {
-  tools::HeatMap map{.title = "map", .columns = {"a", "b"}, .rows = {"x"}, .ratios = {{1.0, std::nullopt}}};
+  tools::HeatMap map;
+  map.columns = {"a", "b"};
+  map.rows = {"x"};
+  map.ratios = {{1.0, std::nullopt}};
   EXPECT_NE(tools::heat_map_svg({map}), "");
   map.ratios = {{1.0}};
   EXPECT_THROW(tools::heat_map_svg({map}), ArgumentError);
