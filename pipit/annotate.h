@@ -15,7 +15,7 @@ namespace pipit::tools {
 /// What is stored: of `classifier` the labels, the preprocessing and the kind of the scores that are set, as well as
 /// how the model is read.
 struct AnnotateOptions {
-  ClassifierOptions classifier;  ///< its threshold has no part in it
+  ClassifierOptions classifier = {};  ///< its threshold has no part in it
 };
 
 /// What was written.

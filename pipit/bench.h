@@ -17,23 +17,23 @@ namespace pipit::tools {
 
 /// How models are timed.
 struct BenchOptions {
-  TimingOptions timing;  ///< settings and inputs
+  TimingOptions timing = {};  ///< settings and inputs
   /// Numbers of sessions that run at once and share the weights of one plan: on the CPU each with its share of the
   /// threads, on a GPU each on its own CUDA stream. If not empty, rows are measurements of throughput, also that of one
   /// stream.
-  std::vector<int> streams;
+  std::vector<int> streams = {};
   /// Time box of each row: no run begins after it. Unset: 2 seconds, or exactly `runs`.
-  std::optional<double> seconds;
-  std::optional<std::int64_t> runs;  ///< at most this many timed runs of each row
-  int warmup = 2;                    ///< runs before them, at least 1, and at least a tenth of the time box
+  std::optional<double> seconds = {};
+  std::optional<std::int64_t> runs = {};  ///< at most this many timed runs of each row
+  int warmup = 2;  ///< runs before them, at least 1, and at least a tenth of the time box
   /// Another model, which runs in turns with each model and is compared with it. Empty: the first precision and number
   /// of streams of a model is compared with its others.
-  std::string against;
-  std::optional<double> max_slowdown;  ///< largest slowdown that a comparison may show, in percent
+  std::string against = {};
+  std::optional<double> max_slowdown = {};  ///< largest slowdown that a comparison may show, in percent
   bool peaks = false;  ///< also the peak rates of the CPU: stored (measure_ceilings()), or measured now
   /// Called before rows are measured, with the number of rows done, the number of all rows, and what comes next. May be
   /// empty. An exception from it ends the work.
-  std::function<void(std::int64_t done, std::int64_t total, const std::string& next)> progress;
+  std::function<void(std::int64_t done, std::int64_t total, const std::string& next)> progress = {};
 };
 
 /// A model in one setting. Times are those of whole runs in milliseconds, on a GPU with the copies in and out.

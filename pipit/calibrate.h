@@ -43,20 +43,20 @@ struct PlanFiles {
 /// How scales are found.
 struct CalibrateOptions {
   /// How the model is read, LoadOptions::keep (the plan says so), threads, and kernels. It runs in fp32 on the CPU.
-  LoadOptions load;
-  PreprocessOptions preprocess;     ///< how the images are prepared
-  RangeOptions range;               ///< how far ranges reach
-  bool per_channel_weights = true;  ///< a scale per output channel; else one for all weights of a layer
-  bool equalize = false;            ///< cross-layer equalization (Nagel et al. 2019, section 4.1)
-  bool bias_correction = false;     ///< bias correction (the same, section 4.2)
-  std::int64_t skip = 0;            ///< images at the beginning that are left out
-  std::int64_t limit = 0;           ///< images to use of the others, spread evenly; 0: all
+  LoadOptions load = {};
+  PreprocessOptions preprocess = {};  ///< how the images are prepared
+  RangeOptions range = {};            ///< how far ranges reach
+  bool per_channel_weights = true;    ///< a scale per output channel; else one for all weights of a layer
+  bool equalize = false;              ///< cross-layer equalization (Nagel et al. 2019, section 4.1)
+  bool bias_correction = false;       ///< bias correction (the same, section 4.2)
+  std::int64_t skip = 0;              ///< images at the beginning that are left out
+  std::int64_t limit = 0;             ///< images to use of the others, spread evenly; 0: all
   /// Throw Error for the first image or folder that cannot be used, instead of excluding it.
   bool strict = false;
   /// Called as images are done, in any thread, one call at a time. May be empty. An exception from it ends the work.
-  std::function<void(std::int64_t done, std::int64_t total)> progress;
+  std::function<void(std::int64_t done, std::int64_t total)> progress = {};
   /// Called with each note for the user, one sentence, before anything runs. May be empty.
-  std::function<void(const std::string& note)> note;
+  std::function<void(const std::string& note)> note = {};
 };
 
 /// The range of one tensor.

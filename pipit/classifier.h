@@ -21,17 +21,17 @@ namespace pipit {
 struct PreprocessOptions {
   /// "torchvision", "timm", "caffe" or "cifar", fitted to the model's input. Empty: what the model stores, else
   /// "torchvision".
-  std::string preset;
+  std::string preset = {};
   /// Short side after resizing, in pixels; 0: not resized.
-  std::optional<int> resize;
+  std::optional<int> resize = {};
   /// Side of the square cut from the centre, in pixels.
-  std::optional<int> crop;
+  std::optional<int> crop = {};
   /// Filter of the resize: "nearest", "bilinear" or "bicubic", antialiased, bit for bit Pillow's.
-  std::string interpolation;
+  std::string interpolation = {};
   /// Subtracted from each channel after scaling to [0, 1], in the order of the model's channels.
-  std::optional<std::array<float, 3>> mean;
+  std::optional<std::array<float, 3>> mean = {};
   /// Divides each channel after that; positive.
-  std::optional<std::array<float, 3>> std;
+  std::optional<std::array<float, 3>> std = {};
   /// Channels in the order blue, green, red.
   bool bgr = false;
   /// Photographs are left as they are stored, instead of turned upright as their EXIF data says.
@@ -43,12 +43,12 @@ struct PreprocessOptions {
 
 /// How a classifier is made.
 struct ClassifierOptions {
-  LoadOptions load;              ///< how the model is read and compiled
-  PreprocessOptions preprocess;  ///< how images are prepared
+  LoadOptions load = {};              ///< how the model is read and compiled
+  PreprocessOptions preprocess = {};  ///< how images are prepared
   /// File with one class name per line, or a JSON list. Empty: the names that the model stores, if any.
-  std::filesystem::path labels;
+  std::filesystem::path labels = {};
   /// What the model's scores are. Empty: what the model stores, else what its graph says.
-  std::optional<ScoreKind> scores;
+  std::optional<ScoreKind> scores = {};
   /// Probability, in [0, 1], from which on one score alone says yes.
   double threshold = 0.5;
 };

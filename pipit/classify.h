@@ -34,14 +34,14 @@ struct ClassifiedImage {
 
 /// How images are classified.
 struct ClassifyOptions {
-  ClassifierOptions classifier;     ///< how the model is read, compiled and used
-  int top = 5;                      ///< classes of each image
-  std::optional<int> profile_runs;  ///< also profile the model on the last image, in this many runs
-  std::string model_note;           ///< the first of the notes in the JSON: DefaultModel::note. Empty: none
+  ClassifierOptions classifier = {};     ///< how the model is read, compiled and used
+  int top = 5;                           ///< classes of each image
+  std::optional<int> profile_runs = {};  ///< also profile the model on the last image, in this many runs
+  std::string model_note = {};  ///< the first of the notes in the JSON: DefaultModel::note. Empty: none
   /// Called with each image in order, one at a time, in any thread. May be empty. An exception from it ends the work.
-  std::function<void(const ClassifiedImage& image)> image;
+  std::function<void(const ClassifiedImage& image)> image = {};
   /// Called with each note for the user, one sentence, before anything runs. May be empty.
-  std::function<void(const std::string& note)> note;
+  std::function<void(const std::string& note)> note = {};
 };
 
 /// What classify() found.

@@ -60,7 +60,7 @@ struct TimeComparison {
 
 /// How results are compared.
 struct CompareOptions {
-  std::optional<double> max_slowdown;  ///< largest slowdown that a whole run may show, in percent
+  std::optional<double> max_slowdown = {};  ///< largest slowdown that a whole run may show, in percent
 };
 
 /// What compare() found.

@@ -36,35 +36,35 @@ enum class Tuning : std::uint8_t {
 struct LoadOptions {
   /// Samples of a run, at least 1. Unset: what the file fixes, else 1. Throws Error where the file fixes another
   /// number, and ArgumentError where `dimensions` or `shapes` say another one.
-  std::optional<std::int64_t> batch;
+  std::optional<std::int64_t> batch = {};
   /// Extents of symbolic dimensions, by their names in the file.
-  std::map<std::string, std::int64_t> dimensions;
+  std::map<std::string, std::int64_t> dimensions = {};
   /// Shapes of inputs that the file leaves open, by input; these take precedence over `dimensions`.
-  std::map<std::string, Shape> shapes;
+  std::map<std::string, Shape> shapes = {};
 
   /// Values of inputs by name, one number for all elements or one for each: the input becomes a constant, which decides
   /// conditions and shapes that depend on it, and is none of CompiledModel::inputs().
-  std::map<std::string, std::vector<double>> values;
+  std::map<std::string, std::vector<double>> values = {};
   /// The same from .npy files, by input.
-  std::map<std::string, std::filesystem::path> arrays;
+  std::map<std::string, std::filesystem::path> arrays = {};
   /// The one output to keep, by name. Empty: all.
-  std::string output;
+  std::string output = {};
 
   /// Where the model runs. Throws when there is no such device or the build has no support for it.
   DeviceKind device = DeviceKind::cpu;
   /// For DeviceKind::cuda: ordinals of the GPUs that get a copy each. Empty: GPU 0.
-  std::vector<int> gpus;
+  std::vector<int> gpus = {};
   /// CPU threads of a run; 0: all CPUs that this process may use, as affinity mask and control groups say, or at most
   /// as many of them as the environment variable PIPIT_NUM_THREADS says. Sessions with the same number share one pool.
   int threads = 0;
   /// What the model computes in.
   Precision precision = Precision::fp32;
   /// For Precision::int8, which needs it: the file that `pipit calibrate` or tools::calibrate() wrote for this model.
-  std::filesystem::path plan;
+  std::filesystem::path plan = {};
   /// For Precision::int8: "NAME=fp32", "NAME=fp16" or "NAME=bf16" for a layer that stays in floating point besides
   /// those that the plan keeps, "NAME=int8" for one that does not; "first" and "last" name the first and last
   /// layer with weights.
-  std::vector<std::string> keep;
+  std::vector<std::string> keep = {};
   /// For Precision::int8_dynamic: a scale for each sample, so that its answer does not depend on the rest of the batch;
   /// else one for all.
   bool per_sample_scales = true;
@@ -77,25 +77,25 @@ struct LoadOptions {
   /// File with the times of earlier runs. Tuning::all reads and adds to it; Tuning::by_order only takes what is in it,
   /// for this machine, and the order for all else. Empty: `tuning.json` in $PIPIT_CACHE_DIR, else
   /// `pipit/tuning.json` in the user's cache folder, for Tuning::all; else none.
-  std::filesystem::path tuning_cache;
+  std::filesystem::path tuning_cache = {};
   /// Kernels to use wherever they accept a layer, as `pipit inspect --why` names them: "NAME", or "TYPE=NAME" for
   /// layers of one type, Conv for convolutions in every precision. "winograd" is each kernel named winograd_... Those
   /// for a type go first, then the order counts.
-  std::vector<std::string> prefer_kernels;
+  std::vector<std::string> prefer_kernels = {};
   /// Kernels never to use, named so, too; goes before prefer_kernels. Without "winograd" convolutions on the CPU are
   /// slower, and about one decimal digit more exact.
-  std::vector<std::string> exclude_kernels;
+  std::vector<std::string> exclude_kernels = {};
   /// For DeviceKind::cuda: layers without a GPU kernel run on the CPU, through copies; otherwise they are an error.
   bool allow_fallback = false;
   /// On the CPU: how many samples of a batch go through all layers together; 0: all. Without a value it is chosen.
-  std::optional<std::int64_t> micro_batch;
+  std::optional<std::int64_t> micro_batch = {};
 };
 
 /// The shapes of a run. The members mean the same as those of LoadOptions.
 struct RunShapes {
-  std::optional<std::int64_t> batch;               ///< samples
-  std::map<std::string, std::int64_t> dimensions;  ///< extents of symbolic dimensions
-  std::map<std::string, Shape> shapes;             ///< shapes of inputs
+  std::optional<std::int64_t> batch = {};               ///< samples
+  std::map<std::string, std::int64_t> dimensions = {};  ///< extents of symbolic dimensions
+  std::map<std::string, Shape> shapes = {};             ///< shapes of inputs
   /// On the CPU: layers run with the kernels of the original model wherever these accept the shapes, so that both
   /// models share all packed weights. False: kernels are chosen for the new shapes, which is faster if these differ
   /// much (ResNet-18 with 4 images instead of 1: by 14 %), but other kernels pack their own weights.

@@ -46,16 +46,16 @@ struct LayerError {
 /// How precisions are compared.
 struct DiffOptions {
   /// How the model is read and compiled; precision, plan and tuning have no part in it.
-  LoadOptions load;
-  PreprocessOptions preprocess;  ///< how the images are prepared
-  std::int64_t limit = 0;        ///< images to use, spread evenly; 0: all
+  LoadOptions load = {};
+  PreprocessOptions preprocess = {};  ///< how the images are prepared
+  std::int64_t limit = 0;             ///< images to use, spread evenly; 0: all
   bool shares = true;  ///< also run the model twice for each layer, for noise_alone and noise_without
   std::int64_t share_limit = 32;  ///< images for that; 0: all
   bool strict =
       false;  ///< throw Error for the first image or folder that cannot be used, instead of excluding it
-  StageProgress progress;  ///< "comparing" and "layer by layer"
+  StageProgress progress = {};  ///< "comparing" and "layer by layer"
   /// Called with each note for the user, one sentence, before anything runs.
-  std::function<void(const std::string& note)> note;
+  std::function<void(const std::string& note)> note = {};
 };
 
 /// What diff() found.

@@ -42,20 +42,20 @@ struct Baseline {
 /// How a model is evaluated.
 struct EvaluateOptions {
   /// How the model is read and compiled. LoadOptions::batch may be any; LoadOptions::gpus share the images.
-  ClassifierOptions classifier;
+  ClassifierOptions classifier = {};
   /// CSV file with the classes of the images, instead of the names of folders and files: one line for each image with
   /// its path below the folder, a comma, and its classes (names or indices) with ';' between. Empty: none.
-  std::filesystem::path truth;
+  std::filesystem::path truth = {};
   std::int64_t limit = 0;  ///< images to use, spread evenly over the folder; 0: all
   /// Throw Error for the first image or folder that cannot be used, instead of excluding it.
   bool strict = false;
-  std::optional<Baseline> against;  ///< also run the images through it, and compare
-  std::optional<double> max_drop;   ///< for `against`: the largest drop that is allowed, in points
+  std::optional<Baseline> against = {};  ///< also run the images through it, and compare
+  std::optional<double> max_drop = {};   ///< for `against`: the largest drop that is allowed, in points
   /// Called as images are done, in any thread, one call at a time, with what was found so far: "top-1 76.20 %". What
   /// it throws ends the evaluation.
-  std::function<void(std::int64_t done, std::int64_t total, const std::string& found)> progress;
+  std::function<void(std::int64_t done, std::int64_t total, const std::string& found)> progress = {};
   /// Called with each note for the user, one sentence, before anything runs.
-  std::function<void(const std::string& note)> note;
+  std::function<void(const std::string& note)> note = {};
 };
 
 /// What evaluate() found.

@@ -84,7 +84,7 @@ struct CeilingsOptions {
   bool kept = false;                    ///< read stored ceilings, without measuring
   /// Called after each measurement with the number of measurements done and of all measurements. An exception from it
   /// ends the work, and nothing is stored. May be empty.
-  std::function<void(std::int64_t done, std::int64_t total)> progress;
+  std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };
 
 /// Ceilings and their file.

@@ -195,7 +195,7 @@ PIPIT_API pipit_code pipit_session_run_views(pipit_session* session, const pipit
 /// copies nothing on the CPU; otherwise there is one copy on the GPU. Runs of one session execute one after the other,
 /// whatever their streams; the memory must stay valid until they have ended. An error in the values of a run is
 /// returned by a later call of the session. Must not be called while `stream` is captured. PIPIT_ERROR for a model on
-/// the CPU.
+/// the CPU, PIPIT_INVALID_ARGUMENT for tensors that are not in memory of a GPU.
 PIPIT_API pipit_code pipit_session_run_on_stream(pipit_session* session, const pipit_tensor* inputs,
                                                  size_t input_count, const pipit_tensor* outputs,
                                                  size_t output_count, void* stream, pipit_status** status);

@@ -137,13 +137,13 @@ PIPIT_API ModelProfile profile(const CompiledModel& model, std::span<const Array
 
 /// How a model is profiled in one or several settings.
 struct ProfileModelOptions {
-  TimingOptions timing;             ///< settings and inputs
-  int runs = 50;                    ///< timed runs, at least 1
-  int warmup = 5;                   ///< runs before them
-  bool floors = false;              ///< as ProfileOptions
-  std::optional<GroupBy> group_by;  ///< also group layers
-  std::filesystem::path accuracy;   ///< JSON of evaluate(), which becomes part of this one. Empty: none
-  StageProgress progress;           ///< a stage for each setting: "fp32, batch 1, 2 threads"
+  TimingOptions timing = {};             ///< settings and inputs
+  int runs = 50;                         ///< timed runs, at least 1
+  int warmup = 5;                        ///< runs before them
+  bool floors = false;                   ///< as ProfileOptions
+  std::optional<GroupBy> group_by = {};  ///< also group layers
+  std::filesystem::path accuracy = {};   ///< JSON of evaluate(), which becomes part of this one. Empty: none
+  StageProgress progress = {};           ///< a stage for each setting: "fp32, batch 1, 2 threads"
 };
 
 /// The same layers in several settings.

@@ -56,29 +56,30 @@ enum class PrunedRows : std::uint8_t {
 struct PruneOptions {
   /// How the model is read, compiled and used. LoadOptions::precision, fp32 or int8, is the precision on the CPU for
   /// which it is pruned; with int8 the result is calibrated on 100 of the images and written as quantize() does.
-  ClassifierOptions classifier;
-  PruneGoal goal;                                    ///< the goal
+  ClassifierOptions classifier = {};
+  PruneGoal goal = {};                               ///< the goal
   PruneMode mode = PruneMode::automatic;             ///< what is removed together
   Importance importance = Importance::second_order;  ///< how losses are estimated
   PrunedRows rows = PrunedRows::automatic;           ///< for PruneMode::rows
   /// For rows: neighbouring input channels that are removed together, 1, 4, 8 or 16. Unset: 1, for int8 4.
-  std::optional<std::int64_t> group;
+  std::optional<std::int64_t> group = {};
   /// For rows: neighbouring outputs that lose the same rows, 16 or 32; 0: all of a layer; 1: each output separately,
   /// with a group of 1. Unset: the number that this CPU computes together.
-  std::optional<std::int64_t> panel;
+  std::optional<std::int64_t> panel = {};
   std::int64_t block = 16;  ///< for PruneMode::blocks: channels of a block, 4, 8, 16 or 32
   bool refit = true;        ///< fit the kept weights
   /// How strongly the kept weights are held to their old values, as a share of the variance of their inputs.
   double ridge = 1e-4;
   /// Images to check the result on. Empty: every other one of the images, used for nothing else.
-  std::filesystem::path check;
+  std::filesystem::path check = {};
   std::int64_t limit = 0;              ///< images to use from each folder, spread evenly; 0: all
   std::int64_t calibrate_limit = 512;  ///< images to choose and fit on; 0: all that fit in 1.9 GiB
   /// Throw Error for the first image or folder that cannot be used, instead of excluding it.
   bool strict = false;
-  StageProgress progress;  ///< "the dense model", "ordering groups", "fitting weights", "checking" and others
+  StageProgress progress =
+      {};  ///< "the dense model", "ordering groups", "fitting weights", "checking" and others
   /// Called with each note for the user, one sentence, including PrunedModel::notes. May be empty.
-  std::function<void(const std::string& note)> note;
+  std::function<void(const std::string& note)> note = {};
 };
 
 /// A pruned model that was measured.

@@ -16,7 +16,7 @@ namespace pipit::tools {
 struct QuantizeOptions {
   /// How the model is read, and LoadOptions::keep; its other members have no part in it. Without a batch that stays
   /// open where the model leaves it open.
-  LoadOptions load;
+  LoadOptions load = {};
   bool signed_activations =
       false;  ///< i8 with zero point 0 instead of u8 with 128; both hold the same values
 };

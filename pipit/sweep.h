@@ -146,16 +146,16 @@ struct ConvSummary {
 /// The convolutions to sweep, and how.
 struct ConvSweepOptions {
   SweepRun run{.seconds = 0.04};  ///< where, for how long, and where rows go
-  ConvGrid grid;                  ///< the layers
+  ConvGrid grid = {};             ///< the layers
   std::size_t sample = 0;         ///< number of layers drawn at random; 0: all
   unsigned seed = 1;              ///< of the sample; a larger sample contains a smaller one
   std::vector<Precision> precisions{Precision::int8};  ///< of fp32, fp16, bf16, int8
   std::vector<std::string> backends{"auto"};           ///< kernels by name; "auto": the fastest of all
   /// What rows are compared with: names of precisions, each with its fastest kernel; on a GPU also "cudnn" (as
   /// frameworks call it) and "cudnn-best". Empty: fp32, on a GPU fp16.
-  std::vector<std::string> bases;
+  std::vector<std::string> bases = {};
   bool floor = false;  ///< also the least possible time of each row, from this machine's ceilings
-  std::function<void(const ConvRow& row)> row;  ///< called with each row that is measured. May be empty.
+  std::function<void(const ConvRow& row)> row = {};  ///< called with each row that is measured. May be empty.
 };
 
 /// Where the time of a sweep went, in seconds.
@@ -227,11 +227,11 @@ struct SparsityRow {
 struct SparsitySweepOptions {
   SweepRun run{.seconds = 0.5};  ///< where, for how long, and where rows go
   /// A model whose convolutions of one group and at least 8 input channels are swept. Empty: `layers` are swept.
-  std::string model;
-  LoadOptions load;  ///< how `model` is read
+  std::string model = {};
+  LoadOptions load = {};  ///< how `model` is read
   /// "NxCxHxW:OxRxS", then ":sSTRIDE", ":pPADDING" and ":dDILATION" as needed: convolutions with random weights, always
   /// the same. Empty: two that are typical of convolutional networks.
-  std::vector<std::string> layers;
+  std::vector<std::string> layers = {};
   std::vector<Precision> precisions{Precision::fp32};  ///< of fp32, fp16, bf16, int8
   std::vector<SparsityMode> modes{SparsityMode::k,       SparsityMode::k_panel,
                                   SparsityMode::channel, SparsityMode::block,
@@ -246,7 +246,8 @@ struct SparsitySweepOptions {
       panel;                ///< outputs that share rows; unset: those that this CPU computes together
   std::int64_t block = 16;  ///< outputs of a block
   bool refit = true;        ///< also fit the kept weights and compare again
-  std::function<void(const SparsityRow& row)> row;  ///< called with each row that is measured. May be empty.
+  std::function<void(const SparsityRow& row)> row =
+      {};  ///< called with each row that is measured. May be empty.
 };
 
 /// What sweep_sparsity() found.

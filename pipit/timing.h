@@ -15,18 +15,18 @@ namespace pipit::tools {
 /// batches, then threads. An empty list stands for the value of `load`.
 struct TimingOptions {
   /// How models are read and compiled. Options for one precision (plan, keep, group_size) apply only to that precision.
-  LoadOptions load;
-  std::vector<Precision> precisions;  ///< instead of LoadOptions::precision
-  std::vector<std::int64_t> batches;  ///< instead of LoadOptions::batch
-  std::vector<int> threads;           ///< instead of LoadOptions::threads
+  LoadOptions load = {};
+  std::vector<Precision> precisions = {};  ///< instead of LoadOptions::precision
+  std::vector<std::int64_t> batches = {};  ///< instead of LoadOptions::batch
+  std::vector<int> threads = {};           ///< instead of LoadOptions::threads
   /// FILE or NAME=FILE for inputs: a .npy file with the shape of the input or of one sample, which is repeated through
   /// the batch, or an image, which is prepared as by a Classifier. Inputs without a file get random numbers, always the
   /// same.
-  std::vector<std::string> inputs;
+  std::vector<std::string> inputs = {};
   /// The model gets images as bytes, NxHxWx3 or NxHxWx1, and normalizes them on the device.
   bool image_bytes = false;
   /// Called with each note for the user, one sentence. May be empty.
-  std::function<void(const std::string& note)> note;
+  std::function<void(const std::string& note)> note = {};
 };
 
 }  // namespace pipit::tools

@@ -21,7 +21,7 @@ namespace pipit::tools {
 struct TuneOptions {
   /// How the model is read, compiled and used. With LoadOptions::plan its scales are used, and its images belong to the
   /// search; else scales are found first. Accuracy and times are those of LoadOptions::device.
-  ClassifierOptions classifier;
+  ClassifierOptions classifier = {};
   double max_drop = 1;  ///< the largest drop against fp32 that is allowed, in points
   /// Percent, from 50 on: how sure the search must be, from its own images, that the drop is within max_drop. 50 takes
   /// the measured drop as it is; higher values keep more layers and need many images.
@@ -29,14 +29,14 @@ struct TuneOptions {
   JudgeBy judge_by = JudgeBy::labels;  ///< what counts as right
   /// What kept layers compute in: fp32; fp16, which the CPU computes in fp32; or bf16. Unset: bf16 on a CPU
   /// that multiplies it, fp16 on a GPU, else fp32.
-  std::optional<Precision> keep_as;
+  std::optional<Precision> keep_as = {};
   std::int64_t limit = 0;              ///< images to use, spread evenly; 0: all
   std::int64_t calibrate_limit = 100;  ///< without a plan: images of the search that scales are of; 0: all
   bool strict =
       false;  ///< throw Error for the first image or folder that cannot be used, instead of excluding it
-  StageProgress progress;  ///< "calibrating", "judging layers", "mixing precisions", "checking"
+  StageProgress progress = {};  ///< "calibrating", "judging layers", "mixing precisions", "checking"
   /// Called with each note for the user, one sentence, before anything runs. May be empty.
-  std::function<void(const std::string& note)> note;
+  std::function<void(const std::string& note)> note = {};
 };
 
 /// A model in mixed precision, as it was tried.

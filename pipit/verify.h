@@ -33,19 +33,19 @@ struct VerifiedTest {
 
 /// How outputs are compared.
 struct VerifyOptions {
-  LoadOptions load;  ///< how models are compiled; names and shapes of inputs come from the data
+  LoadOptions load = {};  ///< how models are compiled; names and shapes of inputs come from the data
   /// Tolerance relative to the expected value. Unset: 1e-3; for values stored in 16 bits at least two units in their
   /// last place.
-  std::optional<double> rtol;
+  std::optional<double> rtol = {};
   double atol = 1e-7;  ///< absolute tolerance, added to the relative one
   /// Compare floats by norms instead of elements: the largest relative_error that an output may have. For whole models,
   /// whose rounding depends on the order of sums.
-  std::optional<double> norm;
+  std::optional<double> norm = {};
   /// Called after each test with the number of tests done and of all tests. May be empty. An exception from it ends the
   /// work.
-  std::function<void(std::int64_t done, std::int64_t total)> progress;
+  std::function<void(std::int64_t done, std::int64_t total)> progress = {};
   /// Called with each note for the user, one sentence. May be empty.
-  std::function<void(const std::string& note)> note;
+  std::function<void(const std::string& note)> note = {};
 };
 
 /// What verify() found.
