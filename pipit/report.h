@@ -21,8 +21,8 @@ enum class ReportForm : std::uint8_t {
 };
 
 /// Converts the JSON of a result to another format. `sweep`: what read_sweep_document() returns, which becomes part of
-/// a profile's page; other formats ignore it. Throws ArgumentError if the result has no such format, and Error for other
-/// text, which ReportForm::json returns unread. May be called from any thread.
+/// a profile's page; other formats ignore it. Throws ArgumentError if the result has no such format, and Error for
+/// other text, which ReportForm::json returns unread. May be called from any thread.
 PIPIT_API std::string report(const std::string& json, ReportForm form, const std::string& sweep = {});
 
 /// A point in a plot of accuracy against time.
