@@ -36,8 +36,10 @@ class Session:
 
         Arrays must have exactly the type and shape of Model.inputs. They are NumPy arrays, or any with DLPack or the
         buffer protocol, in CPU memory; they are not copied, unless they are not row-major.
-        Returns an array for each of Model.outputs; with `out`, writes to these arrays and returns them. Other threads
-        can run meanwhile. Raises ArgumentError, naming the input or output, for arrays that do not fit.
+        Returns an array for each of Model.outputs; with `out`, writes to these arrays and returns them. On the CPU the
+        last layer usually writes there directly if their memory is aligned to 64 bytes. Other threads can run
+        meanwhile. Raises ArgumentError, naming the input or output, for arrays that do not fit, and Error for an output
+        that overlaps an input or another output.
 
         >>> import numpy as np, pipit
         >>> session = pipit.load("resnet20-cifar10").session()

@@ -114,13 +114,19 @@ Inputs inputs_of(const nb::tuple& arrays, std::span<const TensorInfo> infos) {
   return inputs;
 }
 
-std::vector<OutputArray> outputs_of(const nb::sequence& arrays, std::span<const TensorInfo> infos) {
+Outputs outputs_of(const nb::sequence& arrays, std::span<const TensorInfo> infos) {
   check_count("output", nb::len(arrays), infos);
-  std::vector<OutputArray> outputs;
-  outputs.reserve(infos.size());
-  for (std::size_t i = 0; i < infos.size(); ++i)
-    outputs.push_back(array_of<OutputArray>(nb::object(arrays[i]), "output", infos[i], false,
-                                            "a writable array in row-major order in the CPU's memory"));
+  Outputs outputs;
+  outputs.held.reserve(infos.size());
+  outputs.views.resize(infos.size());
+  for (std::size_t i = 0; i < infos.size(); ++i) {
+    outputs.held.push_back(array_of<OutputArray>(nb::object(arrays[i]), "output", infos[i], false,
+                                                 "a writable array in row-major order in the CPU's memory"));
+    MutableArrayView& view = outputs.views[i];
+    view.dtype = infos[i].dtype;
+    view.shape = infos[i].shape;
+    view.data = outputs.held.back().data();
+  }
   return outputs;
 }
 

@@ -22,7 +22,13 @@ struct Inputs {
 /// input for another number of arrays, another type or shape, and for what is no array in the CPU's memory.
 Inputs inputs_of(const nb::tuple& arrays, std::span<const TensorInfo> infos);
 
-/// Arrays that outputs are copied into, checked likewise; they must be writable and in row-major order.
-std::vector<OutputArray> outputs_of(const nb::sequence& arrays, std::span<const TensorInfo> infos);
+/// Arrays that a run writes to, held as long as this.
+struct Outputs {
+  std::vector<OutputArray> held;
+  std::vector<MutableArrayView> views;  ///< of them
+};
+
+/// The same for arrays that outputs are written to; they must be writable and in row-major order.
+Outputs outputs_of(const nb::sequence& arrays, std::span<const TensorInfo> infos);
 
 }  // namespace pipit::internal::python

@@ -1,6 +1,5 @@
 // Models and sessions. python/pipit/_model.py has what users see of them.
 #include <atomic>
-#include <cstring>
 
 #include "python/src/arrays.h"
 #include "python/src/fields.h"
@@ -16,16 +15,13 @@ class Session {
  public:
   Session(const CompiledModel& model, int device) : model_(model), session_(model.session(device)) {}
 
-  /// Copies the outputs into `outputs`. The GIL is released while the model runs.
+  /// Writes the outputs to `outputs`. The GIL is released while the model runs.
   void run(const nb::tuple& arrays, const nb::sequence& outputs) {
     const Use use(busy_, model_.name());
     const Inputs inputs = inputs_of(arrays, model_.inputs());
-    const std::vector<OutputArray> results = outputs_of(outputs, model_.outputs());
+    const Outputs results = outputs_of(outputs, model_.outputs());
     const nb::gil_scoped_release release;
-    const std::span<const ArrayView> answers = session_.run(inputs.views);
-    for (std::size_t i = 0; i < answers.size(); ++i)
-      if (const std::size_t bytes = results[i].nbytes(); bytes > 0)
-        std::memcpy(results[i].data(), answers[i].data, bytes);
+    session_.run(inputs.views, results.views);
   }
 
  private:

@@ -94,6 +94,19 @@ class Models(PackageTest):
         self.assertEqual(out[0, 0], 7)
 
     def test_answers_are_the_callers(self) -> None:
+    def test_outputs_are_written_where_they_are_wanted(self) -> None:
+        session = self.model.session()
+        room = np.empty(10 * 4 + 64, np.uint8)
+        aligned = -room.ctypes.data % 64
+        for start in (aligned, aligned + 4):
+            out = room[start : start + 40].view(np.float32).reshape(1, 10)
+            out[:] = 0
+            self.assertIs(session.run(self.pixels, out=out)[0], out)
+            np.testing.assert_array_equal(out, self.logits)
+        values = random(2, 3)
+        with self.assertRaisesRegex(pipit.Error, "output 'y' overlaps that of input 'x'"):
+            pipit.load(identity()).session().run(values, out=values)
+
         model = pipit.load(identity())
         first = model(np.zeros((2, 3), np.float32))
         model(np.ones((2, 3), np.float32))
