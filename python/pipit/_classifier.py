@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, overload
 
 from pipit import _log, _pipit
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from numpy.typing import NDArray
+
+
+AT_ONCE = 256  # about so many images of a list go to the library in one call
 
 
 def _pixels(image: Any) -> Any:
@@ -32,6 +36,14 @@ def _pixels(image: Any) -> Any:
     if pixels.ndim == 2:
         pixels = numpy.repeat(pixels[:, :, None], 3, axis=2)
     return numpy.ascontiguousarray(pixels)
+
+
+def _is_path(image: object) -> bool:
+    return isinstance(image, (str, os.PathLike))
+
+
+def _is_encoded(image: object) -> bool:
+    return isinstance(image, (bytes, bytearray, memoryview))
 
 
 def _is_pil(image: object) -> bool:
@@ -117,32 +129,63 @@ class Classifier:
 
         images: the path of a JPEG, PNG, BMP or WebP file, the bytes of one, a Pillow image, or a uint8 array
         [height, width, 3] (red, green, blue) or [height, width] (grey). A list or tuple of these, or an array
-        [N, height, width, 3], gives a list of answers. Raises Error, beginning with the path, for a file that cannot be
-        read as an image; UnsupportedError for another format; ArgumentError for other arrays.
+        [N, height, width, 3], gives a list of answers. Files of a list are decoded with all threads of the model, and
+        images run in batches of the option batch=; each gets the same bits as alone, unless the model mixes the samples
+        of a batch. Raises Error, beginning with the path, for a file that cannot be read as an image; UnsupportedError
+        for another format; ArgumentError for other arrays.
         """
         if is_listing(images) or getattr(images, "ndim", 0) == 4:
-            return [self._one(image, top) for image in images]
-        return self._one(images, top)
+            return self._all(images, top)
+        with self._own() as native:
+            return self._one(native, images, top)
 
-    def _one(self, image: Any, top: int) -> list[_pipit.Prediction]:
+    def _one(self, native: _pipit.Classifier, image: Any, top: int) -> list[_pipit.Prediction]:
+        if _is_path(image):
+            return native.classify_file(image, top)
+        if _is_encoded(image):
+            return native.classify_bytes(bytes(image), top)
+        return native.classify_pixels(self._upright(image), top)
+
+    def _all(self, images: Any, top: int) -> list[list[_pipit.Prediction]]:
+        """A few batches per call, so that Ctrl-C works in between and Pillow images are not all converted at once."""
+        answers: list[list[_pipit.Prediction]] = []
+        with self._own() as native:
+            shape = native.model.inputs[0].shape
+            batch = shape[0] if len(shape) == 4 else 1
+            step = batch * max(1, AT_ONCE // batch)
+            for start in range(0, len(images), step):
+                some = images[start : start + step]
+                if all(map(_is_path, some)):
+                    answers += native.classify_files(list(some), top)
+                elif all(map(_is_encoded, some)):
+                    answers += native.classify_all_bytes(list(map(bytes, some)), top)
+                elif any(_is_path(image) or _is_encoded(image) for image in some):
+                    answers += [self._one(native, image, top) for image in some]
+                else:
+                    answers += native.classify_all_pixels(list(map(self._upright, some)), top)
+        return answers
+
+    @contextmanager
+    def _own(self) -> Iterator[_pipit.Classifier]:
+        """A copy that no other thread uses meanwhile."""
         try:
             native = self._free.pop()
         except IndexError:
             native = self._native.copy()
         try:
-            if isinstance(image, (str, os.PathLike)):
-                return native.classify_file(image, top)
-            if isinstance(image, (bytes, bytearray, memoryview)):
-                return native.classify_bytes(bytes(image), top)
-            if _is_pil(image):
-                if not self._ignore_exif:
-                    from PIL import ImageOps
-
-                    image = ImageOps.exif_transpose(image)
-                image = image.convert("RGB")
-            return native.classify_pixels(_pixels(image), top)
+            yield native
         finally:
             self._free.append(native)
+
+    def _upright(self, image: Any) -> Any:
+        """The pixels of an array or of an image of Pillow."""
+        if _is_pil(image):
+            if not self._ignore_exif:
+                from PIL import ImageOps
+
+                image = ImageOps.exif_transpose(image)
+            image = image.convert("RGB")
+        return _pixels(image)
 
 
 def _again(model: str, options: dict[str, Any]) -> Classifier:

@@ -26,15 +26,42 @@ std::vector<Prediction> classify_bytes(Classifier& classifier, const nb::bytes& 
   return classifier.classify_encoded(bytes, top);
 }
 
-std::vector<Prediction> classify_pixels(Classifier& classifier, const Pixels& pixels, int top) {
+PixelView view_of(const Pixels& pixels) {
   // As many as no image has are refused with a number that an int holds.
   constexpr std::size_t kMost = 1 << 30;
   PixelView view;
   view.rgb = {pixels.data(), pixels.size()};
   view.height = static_cast<int>(std::min(pixels.shape(0), kMost));
   view.width = static_cast<int>(std::min(pixels.shape(1), kMost));
+  return view;
+}
+
+std::vector<Prediction> classify_pixels(Classifier& classifier, const Pixels& pixels, int top) {
+  const PixelView view = view_of(pixels);
   const nb::gil_scoped_release release;
   return classifier.classify(view, top);
+}
+
+using Answers = std::vector<std::vector<Prediction>>;
+
+Answers classify_files(Classifier& classifier, const std::vector<std::filesystem::path>& images, int top) {
+  const nb::gil_scoped_release release;
+  return classifier.classify_all(images, top);
+}
+
+Answers classify_all_bytes(Classifier& classifier, const std::vector<nb::bytes>& files, int top) {
+  std::vector<std::span<const std::byte>> views;
+  for (const nb::bytes& file : files)
+    views.emplace_back(static_cast<const std::byte*>(file.data()), file.size());
+  const nb::gil_scoped_release release;
+  return classifier.classify_all_encoded(views, top);
+}
+
+Answers classify_all_pixels(Classifier& classifier, const std::vector<Pixels>& images, int top) {
+  std::vector<PixelView> views;
+  for (const Pixels& pixels : images) views.push_back(view_of(pixels));
+  const nb::gil_scoped_release release;
+  return classifier.classify_all(views, top);
 }
 
 template <typename T>
@@ -56,6 +83,11 @@ void bind_classifier(nb::module_& module) {
       .def("classify_bytes", &classify_bytes, nb::arg("file"), nb::arg("top"))
       .def("classify_pixels", &classify_pixels, nb::arg("pixels"), nb::arg("top"),
            nb::sig("def classify_pixels(self, pixels: typing.Any, top: int) -> list[Prediction]"))
+      .def("classify_files", &classify_files, nb::arg("images"), nb::arg("top"))
+      .def("classify_all_bytes", &classify_all_bytes, nb::arg("files"), nb::arg("top"))
+      .def("classify_all_pixels", &classify_all_pixels, nb::arg("images"), nb::arg("top"),
+           nb::sig("def classify_all_pixels(self, images: list[typing.Any], top: int) -> "
+                   "list[list[Prediction]]"))
       .def_prop_ro("labels", [](const Classifier& classifier) { return vector_of(classifier.labels()); })
       .def_prop_ro("classes", &Classifier::classes)
       .def_prop_ro("scores", &Classifier::scores)

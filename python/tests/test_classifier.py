@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import pipit
+from pipit import _classifier
 from support import MODEL, PackageTest, bmp, onnx_model, random_pixels
 
 try:
@@ -52,6 +53,27 @@ class Classifiers(PackageTest):
         self.assertEqual([answer(one) for one in self.classifier(tuple(kinds), top=2)], [expected[:2]] * len(kinds))
         self.assertEqual([answer(one) for one in self.classifier(np.stack([pixels, pixels]))], [expected] * 2)
         self.assertEqual(self.classifier([]), [])
+
+    def test_lists_of_one_kind_are_computed_in_batches(self) -> None:
+        images = [random_pixels(seed, 36) for seed in range(7)]
+        files = [self.folder / f"{seed}.bmp" for seed in range(7)]
+        for file, pixels in zip(files, images, strict=True):
+            file.write_bytes(bmp(pixels))
+        expected = [answer(self.classifier(pixels)) for pixels in images]
+        batches = pipit.Classifier(MODEL, threads=1, batch=3)
+        at_once, _classifier.AT_ONCE = _classifier.AT_ONCE, 4
+        self.addCleanup(setattr, _classifier, "AT_ONCE", at_once)
+        for classifier in (self.classifier, batches):
+            for kinds in (images, np.stack(images), files, [file.read_bytes() for file in files]):
+                answers = [answer(one) for one in classifier(kinds)]
+                for got, right in zip(answers, expected, strict=True):
+                    self.assertEqual([index for index, *_ in got], [index for index, *_ in right])
+                    np.testing.assert_allclose([p for _, p, _ in got], [p for _, p, _ in right], atol=1e-5)
+        self.assertEqual([len(one) for one in batches(files, top=2)], [2] * 7)
+        with self.assertRaisesRegex(pipit.Error, "nothing.png"):
+            batches([*files, "nothing.png"])
+        with self.assertRaises(pipit.ArgumentError):
+            batches([*images, np.zeros((2, 2))])
 
     def test_grey_images(self) -> None:
         grey = random_pixels(2)[:, :, 0]
