@@ -177,11 +177,26 @@ class Model:
         finally:
             self._sessions.append(session)
 
-    def profile(self, *arrays: Any, runs: int = 50, warmup: int = 10, device: int = 0) -> _pipit.Profile:
-        """Times every layer on these inputs; without inputs, on standard normal numbers, always the same.
+    def inspect(self, why: bool = False) -> _pipit.InspectedModel:
+        """The model as it will run: layers, kernels and why they were chosen, memory.
 
-        Returns medians over `runs` runs in milliseconds, after `warmup` others. Raises what run() does, and Error for
-        runs < 1.
+        why: to_dict() includes the kernels that refused, and estimates; the members always do.
+
+        >>> import pipit
+        >>> found = pipit.load("resnet20-cifar10").inspect()
+        >>> found.layers[0].type, found.scores
+        ('Conv', 'logits')
+        """
+        return _pipit.inspect(self._native, why)
+
+    def profile(
+        self, *arrays: Any, runs: int = 50, warmup: int = 10, device: int = 0, floors: bool = False
+    ) -> _pipit.Profile:
+        """Times every layer on these inputs; without inputs, on random numbers, always the same.
+
+        Returns medians over `runs` runs in milliseconds, after `warmup` others. floors: also the least possible times
+        of layers, from the machine's ceilings, which are measured unless they are stored. Raises what run() does, and
+        Error for runs < 1.
 
         >>> import pipit
         >>> times = pipit.load("resnet20-cifar10").profile(runs=3, warmup=1)
@@ -189,7 +204,7 @@ class Model:
         ('Conv', 3)
         """
         options = _pipit.ProfileOptions()
-        options.runs, options.warmup, options.device = runs, warmup, device
+        options.runs, options.warmup, options.device, options.floors = runs, warmup, device, floors
         return _pipit.profile(self._native, arrays, options)
 
 

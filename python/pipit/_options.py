@@ -16,10 +16,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "scores": get_args(_types.ScoreKind),
     "method": get_args(_types.RangeMethod),
     "judge_by": get_args(_types.JudgeBy),
+    "mode": get_args(_types.PruneMode),
+    "importance": get_args(_types.Importance),
+    "rows": get_args(_types.PrunedRows),
     "device": ("cpu", "cuda", "cuda:N"),
 }
 PATHS = ("plan", "tuning_cache", "labels", "truth", "trt_cache", "ncnn_table")
-NESTED = {"load", "preprocess", "classifier", "range", "tuning"}
+NESTED = {"load", "preprocess", "classifier", "range", "tuning", "timing", "goal"}
 
 
 def _refuse(name: str, value: object, expected: str) -> ArgumentError:
@@ -123,6 +126,11 @@ def model_name(model: object) -> str:
 def absolute(model: str) -> str:
     """A path that means the same in another folder; a name stays as it is."""
     return os.path.abspath(model) if os.path.exists(model) else model
+
+
+def listed(value: Any) -> list[Any] | None:
+    """One value or several as a list; None stays."""
+    return value if value is None else [*value] if is_listing(value) else [value]
 
 
 def is_listing(value: object) -> bool:

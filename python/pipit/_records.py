@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from typing import Any
+
+from pipit import _pipit
+from pipit._errors import ArgumentError, Error
 
 
 def _short(value: object) -> str:
@@ -26,6 +31,31 @@ def to_dict(record: Any) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(record.json)
         return document
     return {name: _plain(getattr(record, name)) for name in record.__match_args__}
+
+
+# What `pipit profile --output` and the like take for the end of a file's name; a longer one stands before its own end.
+FORMS = {".trace.json": "trace", ".trtexec.json": "trtexec", ".json": "json", ".csv": "csv", ".html": "html"}
+
+
+def save(record: Any, path: str | os.PathLike[str]) -> None:
+    """Writes a result in the form of the path's end, in full or not at all."""
+    name = os.fspath(path)
+    form = next((form for end, form in FORMS.items() if name.endswith(end)), None)
+    if form is None:
+        raise ArgumentError(f"{name!r} must end in one of {', '.join(FORMS)}")
+    text = _pipit.report(record.json, form)
+    target = os.path.realpath(name)
+    beside = f"{target}.{os.getpid()}.part"
+    try:
+        with open(beside, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        os.replace(beside, target)
+    except BaseException as error:
+        with suppress(OSError):
+            os.unlink(beside)
+        if isinstance(error, OSError):
+            raise Error(f"{name}: cannot be written: {error.strerror}") from error
+        raise
 
 
 def _plain(value: Any) -> Any:

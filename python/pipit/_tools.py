@@ -10,30 +10,41 @@ does not implement, and ArgumentError for invalid options. Other threads can run
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipit import _log, _pipit
 from pipit._model import Model, load
-from pipit._options import assign, model_name, paths
+from pipit._options import assign, listed, model_name, paths
 from pipit._progress import ProgressOption, reporting
 from pipit._types import (
     AnnotateOptions,
+    BenchOptions,
     CalibrateOptions,
     DiffOptions,
     EvaluateOptions,
     LoadOptions,
     Paths,
+    PruneOptions,
     QuantizeOptions,
     RangeMethod,
     StrPath,
     TuneOptions,
+    VerifyOptions,
 )
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-Result = TypeVar("Result", _pipit.Evaluation, _pipit.TunedPlan, _pipit.Calibration, _pipit.Difference)
+Result = TypeVar(
+    "Result",
+    _pipit.Evaluation,
+    _pipit.TunedPlan,
+    _pipit.Calibration,
+    _pipit.Difference,
+    _pipit.PrunedModel,
+    _pipit.Bench,
+)
 Work = Callable[[Callable[..., None] | None, Callable[[str], None]], Result]
 
 
@@ -154,6 +165,87 @@ def diff(
     return _reported("comparing", progress, lambda report, note: _pipit.diff(name, listed, plan, native, report, note))
 
 
+def prune(
+    model: StrPath,
+    images: StrPath,
+    output: StrPath,
+    *,
+    progress: ProgressOption = None,
+    **options: Unpack[PruneOptions],
+) -> _pipit.PrunedModel:
+    """Removes groups of weights of a model, fits the others, without training, and writes the result as ONNX to
+    `output`; where nothing that meets the goal is faster, no file is written and `problem` says why.
+
+    images: labelled, as evaluate() takes them. The goal is one of keep=SHARE, speedup=TIMES and max_drop=POINTS; other
+    options: those of Classifier, and global_=, seconds=, judge_by=, mode=, importance=,
+    rows=, group=, panel=, block=, refit=, ridge=, check=, limit=, calibrate_limit=, strict=.
+    """
+    native = _pipit.PruneOptions()
+    classifier, goal = native.classifier, native.goal
+    assign("prune", options, native, goal, classifier, classifier.load, classifier.preprocess)
+    name = model_name(model)
+    return _reported("pruning", progress, lambda report, note: _pipit.prune(name, images, output, native, report, note))
+
+
+def bench(models: Paths, *, progress: ProgressOption = None, **options: Unpack[BenchOptions]) -> _pipit.Bench:
+    """Times whole runs of models in every combination of precision=, batch=, threads= and streams=, each of which may
+    be a list. Rows of a model run in turns and are compared. What goes wrong with a row is its `error`.
+
+    Other options: those of load(), inputs=, image_bytes=, seconds=, runs=, warmup=, against=MODEL,
+    max_slowdown=PERCENT, peaks=.
+
+    >>> import pipit
+    >>> found = pipit.bench("resnet20-cifar10", batch=[1, 2], threads=1, runs=3)
+    >>> [row.setting for row in found.rows]
+    ['fp32, batch 1, 1 thread', 'fp32, batch 2, 1 thread']
+    """
+    given: dict[str, Any] = dict(options)
+    native = _pipit.BenchOptions()
+    timing = native.timing
+    for one, several in (("precision", "precisions"), ("batch", "batches")):
+        if several in given:
+            raise TypeError(f"bench() got an unexpected keyword argument '{several}'; {one}= may be a list")
+        if isinstance(given.get(one), Sequence) and not isinstance(given[one], str):
+            given[several] = given.pop(one)
+    for name in ("threads", "streams"):
+        given[name] = listed(given.get(name))
+    inputs = given.pop("inputs", None)
+    if isinstance(inputs, Mapping):
+        timing.inputs = [f"{name}={os.fspath(path)}" for name, path in inputs.items()]
+    elif inputs is not None:
+        timing.inputs = paths(inputs)
+    if given.get("against") is not None:
+        given["against"] = model_name(given["against"])
+    assign("bench", given, native, timing, timing.load)
+    names = [model_name(model) for model in listed(models) or ()]
+    return _reported("timing", progress, lambda report, note: _pipit.bench(names, native, report, note))
+
+
+def compare(first: StrPath, second: StrPath, *, max_slowdown: float | None = None) -> _pipit.Comparisons:
+    """Compares two files with the JSON of profiles, benches or sweeps, one document after the other, each of a process
+    of its own: whether the second is slower, by more than the noise of both. A verdict takes three processes of each.
+
+    max_slowdown: the largest one that a whole run may show, in percent; `too_slow` says whether one does.
+    """
+    native = _pipit.CompareOptions()
+    assign("compare", {"max_slowdown": max_slowdown}, native)
+    result = _pipit.compare(first, second, native, None, None)
+    _log.Notes().all(result.notes)
+    return result
+
+
+def verify(folders: Paths, *, progress: ProgressOption = None, **options: Unpack[VerifyOptions]) -> _pipit.Verification:
+    """Runs tests in ONNX's layout, folders with model.onnx and test_data_set_*/input_*.pb and output_*.pb, at or below
+    `folders`. What is wrong with a test is in it.
+
+    Options: those of load(), rtol=, atol=, norm=.
+    """
+    native = _pipit.VerifyOptions()
+    assign("verify", options, native, native.load)
+    with reporting(progress, "verifying") as report:
+        return _pipit.verify(paths(folders), native, report, _log.Notes())
+
+
 def quantize(
     model: StrPath, plan: StrPath, output: StrPath, **options: Unpack[QuantizeOptions]
 ) -> _pipit.QuantizedFile:
@@ -186,6 +278,7 @@ def profile(
     runs: int = 50,
     warmup: int = 10,
     device_index: int = 0,
+    floors: bool = False,
     **options: Unpack[LoadOptions],
 ) -> _pipit.Profile:
     """Times every layer: Model.profile() of a loaded model, or of load(model, **options).
@@ -202,7 +295,7 @@ def profile(
             )
     else:
         model = load(model, **options)
-    return model.profile(*inputs, runs=runs, warmup=warmup, device=device_index)
+    return model.profile(*inputs, runs=runs, warmup=warmup, device=device_index, floors=floors)
 
 
 def machine() -> _pipit.Machine:

@@ -16,23 +16,18 @@ Precision = Literal["fp32", "fp16", "bf16", "int8", "int8-dynamic", "w8", "w4"]
 ScoreKind = Literal["logits", "softmax", "log-softmax", "sigmoid", "sigmoid-logits"]
 RangeMethod = Literal["minmax", "percentile", "entropy", "mse"]
 JudgeBy = Literal["labels", "model"]
+PruneMode = Literal["auto", "k", "channel", "block", "input"]
+Importance = Literal["l1", "l2", "activation", "second-order"]
+PrunedRows = Literal["auto", "tap", "channel"]
 
 
-class CompileOptions(TypedDict, total=False):
-    """How a model is read and compiled."""
+class ReadOptions(TypedDict, total=False):
+    """How a model is read, and which kernels run it."""
 
     device: str
     """'cpu', 'cuda', or 'cuda:1' for one GPU of several."""
     gpus: Sequence[int] | None
     """Ordinals of the GPUs that get a copy each."""
-    precision: Precision
-    """Precision of the computation; 'int8' needs a plan."""
-    keep: str | Sequence[str] | None
-    """Layers that stay in floating point in addition to the plan's: 'NAME=fp32', 'first=fp32', 'last=bf16', ..."""
-    threads: int | None
-    """CPU threads of a run; 0: all that this process may use."""
-    batch: int | None
-    """Samples of a run. Unset: the number in the file, else 1."""
     shapes: Mapping[str, Sequence[int]] | None
     """Shapes of inputs that the file leaves open, by input."""
     dimensions: Mapping[str, int] | None
@@ -57,6 +52,19 @@ class CompileOptions(TypedDict, total=False):
     """On a GPU: layers without a GPU kernel run on the CPU."""
     micro_batch: int | None
     """On the CPU: how many samples of a batch go through all layers together; 0: all."""
+
+
+class CompileOptions(ReadOptions, total=False):
+    """How a model is read and compiled."""
+
+    precision: Precision
+    """Precision of the computation; 'int8' needs a plan."""
+    keep: str | Sequence[str] | None
+    """Layers that stay in floating point in addition to the plan's: 'NAME=fp32', 'first=fp32', 'last=bf16', ..."""
+    threads: int | None
+    """CPU threads of a run; 0: all that this process may use."""
+    batch: int | None
+    """Samples of a run. Unset: the number in the file, else 1."""
 
 
 class LoadOptions(CompileOptions, total=False):
@@ -205,3 +213,98 @@ class QuantizeOptions(CompileOptions, total=False):
 
     signed_activations: bool | None
     """i8 with zero point 0 instead of u8 with 128; both hold the same values."""
+
+
+class BenchOptions(ReadOptions, total=False):
+    """Options of bench(): a list of precisions, batches or threads means each of them."""
+
+    precision: Precision | Sequence[Precision] | None
+    """Precision of the computation; 'int8' needs a plan."""
+    batch: int | Sequence[int] | None
+    """Samples of a run. Unset: the number in the file, else 1."""
+    threads: int | Sequence[int] | None
+    """CPU threads of a run; 0: all that this process may use."""
+    plan: StrPath | None
+    """For 'int8': the file that calibrate() or tune() wrote for this model."""
+    keep: str | Sequence[str] | None
+    """Layers that stay in floating point in addition to the plan's: 'NAME=fp32', 'first=fp32', 'last=bf16', ..."""
+    output: str | None
+    """The one output to keep, by name."""
+
+    inputs: StrPath | Sequence[StrPath] | Mapping[str, StrPath] | None
+    """A .npy file or an image for the input, or one for each by name; else random numbers, always the same."""
+    image_bytes: bool | None
+    """The model gets images as bytes, and normalizes them on the device."""
+    streams: int | Sequence[int] | None
+    """How many sessions run at once, which share the weights; rows are of throughput."""
+    seconds: float | None
+    """Time box of each row; 2 unless runs are given."""
+    runs: int | None
+    """At most this many timed runs of each row."""
+    warmup: int | None
+    """Runs before them."""
+    against: StrPath | None
+    """Another model: runs in turns with each, and is compared with it."""
+    max_slowdown: float | None
+    """The largest slowdown that a comparison may show, in percent."""
+    peaks: bool | None
+    """Also the peak rates of the CPU."""
+
+
+class VerifyOptions(LoadOptions, total=False):
+    """Options of verify()."""
+
+    rtol: float | None
+    """Tolerance relative to the expected value; 1e-3 unless values are stored in 16 bits."""
+    atol: float | None
+    """Absolute tolerance, added to that."""
+    norm: float | None
+    """Compare floats by norms: the largest relative error that an output may have."""
+
+
+class PruneOptions(ReadOptions, PreprocessOptions, ScoreOptions, LabelOptions, total=False):
+    """Options of prune(): exactly one of keep, speedup and max_drop."""
+
+    precision: Precision
+    """The precision that the model is pruned for, 'fp32' or 'int8'."""
+    threads: int | None
+    """CPU threads of a run; 0: all that this process may use."""
+    batch: int | None
+    """Samples of a run."""
+
+    keep: float | None
+    """Share of every layer's weights, or channels, that stays."""
+    global_: bool | None
+    """For keep: it is the share of all layers together."""
+    speedup: float | None
+    """Over the dense model in the same precision, above 1."""
+    max_drop: float | None
+    """The largest drop against the dense model in fp32, in points."""
+    seconds: float | None
+    """For speedup and max_drop: how long whole selections are measured."""
+    judge_by: JudgeBy | None
+    """What counts as right: the images' labels, or the answers of the dense model."""
+    mode: PruneMode | None
+    """What is removed together."""
+    importance: Importance | None
+    """How the loss that removing a group causes is estimated."""
+    rows: PrunedRows | None
+    """For mode 'k': which part of an input channel is removed at once."""
+    group: int | None
+    """For mode 'k': neighbouring input channels that are removed together, 1, 4, 8 or 16."""
+    panel: int | None
+    """For mode 'k': neighbouring outputs that lose the same ones, 16, 32, 0 (all) or 1 (each its own)."""
+    block: int | None
+    """For mode 'block': channels of a block, 4, 8, 16 or 32."""
+    refit: bool | None
+    """Fit the kept weights (the default)."""
+    ridge: float | None
+    """How strongly these are held to their old values."""
+    check: StrPath | None
+    """Images to check the result on. Unset: every other one of the images."""
+    limit: int | None
+    """Images to use of each folder, spread evenly; 0: all."""
+    calibrate_limit: int | None
+    """Images to choose and fit on; 0: all that fit in 1.9 GiB."""
+    strict: bool | None
+    """The first image that cannot be used is an error, instead of being excluded."""

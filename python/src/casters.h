@@ -72,6 +72,54 @@ struct Words<tools::RangeMethod> {
       {"entropy", tools::RangeMethod::entropy},
       {"mse", tools::RangeMethod::mse}};
 };
+template <>
+struct Words<tools::TimeChange> {
+  static constexpr std::pair<std::string_view, tools::TimeChange> all[] = {
+      {"none", tools::TimeChange::none},
+      {"slower", tools::TimeChange::slower},
+      {"faster", tools::TimeChange::faster},
+      {"unknown", tools::TimeChange::unknown}};
+};
+template <>
+struct Words<tools::TestVerdict> {
+  static constexpr std::pair<std::string_view, tools::TestVerdict> all[] = {
+      {"passed", tools::TestVerdict::passed},
+      {"failed", tools::TestVerdict::failed},
+      {"unsupported", tools::TestVerdict::unsupported}};
+};
+template <>
+struct Words<tools::PruneMode> {
+  static constexpr std::pair<std::string_view, tools::PruneMode> all[] = {
+      {"auto", tools::PruneMode::automatic},
+      {"k", tools::PruneMode::rows},
+      {"channel", tools::PruneMode::channels},
+      {"block", tools::PruneMode::blocks},
+      {"input", tools::PruneMode::inputs}};
+};
+template <>
+struct Words<tools::Importance> {
+  static constexpr std::pair<std::string_view, tools::Importance> all[] = {
+      {"l1", tools::Importance::l1},
+      {"l2", tools::Importance::l2},
+      {"activation", tools::Importance::activation},
+      {"second-order", tools::Importance::second_order}};
+};
+template <>
+struct Words<tools::PrunedRows> {
+  static constexpr std::pair<std::string_view, tools::PrunedRows> all[] = {
+      {"auto", tools::PrunedRows::automatic},
+      {"tap", tools::PrunedRows::tap},
+      {"channel", tools::PrunedRows::channel}};
+};
+template <>
+struct Words<tools::ReportForm> {
+  static constexpr std::pair<std::string_view, tools::ReportForm> all[] = {
+      {"json", tools::ReportForm::json},
+      {"csv", tools::ReportForm::csv},
+      {"html", tools::ReportForm::html},
+      {"trace", tools::ReportForm::trace},
+      {"trtexec", tools::ReportForm::trtexec}};
+};
 /// NumPy's names of types.
 template <>
 struct Words<DType> {
@@ -130,6 +178,18 @@ template <> struct type_caster<pipit::tools::JudgeBy>
     : WordCaster<pipit::tools::JudgeBy> {};
 template <> struct type_caster<pipit::tools::RangeMethod>
     : WordCaster<pipit::tools::RangeMethod> {};
+template <> struct type_caster<pipit::tools::TimeChange>
+    : WordCaster<pipit::tools::TimeChange> {};
+template <> struct type_caster<pipit::tools::TestVerdict>
+    : WordCaster<pipit::tools::TestVerdict> {};
+template <> struct type_caster<pipit::tools::PruneMode>
+    : WordCaster<pipit::tools::PruneMode> {};
+template <> struct type_caster<pipit::tools::Importance>
+    : WordCaster<pipit::tools::Importance> {};
+template <> struct type_caster<pipit::tools::PrunedRows>
+    : WordCaster<pipit::tools::PrunedRows> {};
+template <> struct type_caster<pipit::tools::ReportForm>
+    : WordCaster<pipit::tools::ReportForm> {};
 // clang-format on
 
 /// A tuple of extents.

@@ -44,6 +44,19 @@ class ResultFields {
   ResultFields(const ResultFields&) = delete;
   ResultFields& operator=(const ResultFields&) = delete;
 
+  /// It can be written in the forms of tools::report().
+  ResultFields& saved() {
+    class_.def(
+        "save",
+        [](nb::handle self, nb::handle path) {
+          nb::module_::import_("pipit._records").attr("save")(self, path);
+        },
+        nb::arg("path"), nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
+        "Writes it in the form of the path's end: .json, .csv, .html, .trace.json or .trtexec.json, of what "
+        "has "
+        "such a form. The file is written in full or not at all.");
+    return *this;
+  }
   template <typename M>
   ResultFields& field(const char* name, M member, const char* doc) {
     class_.def_ro(name, member, doc);

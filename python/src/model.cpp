@@ -69,6 +69,11 @@ tools::ModelProfile profile(const CompiledModel& model, const nb::tuple& arrays,
                   });
 }
 
+tools::InspectedModel inspect(const CompiledModel& model, bool why) {
+  const nb::gil_scoped_release release;
+  return tools::inspect(model, {.why = why});
+}
+
 template <typename Container>
 nb::tuple tuple_of(const Container& values) {
   nb::list list;
@@ -110,6 +115,7 @@ void bind_model(nb::module_& module) {
 
   module.def("load", &load, nb::arg("model"), nb::arg("options"));
   module.def("load_bytes", &load_bytes, nb::arg("onnx"), nb::arg("name"), nb::arg("options"));
+  module.def("inspect", &inspect, nb::arg("model"), nb::arg("why"));
   module.def(
       "profile", &profile, nb::arg("model"), nb::arg("inputs"), nb::arg("options"),
       nb::sig("def profile(model: CompiledModel, inputs: tuple[typing.Any, ...], options: ProfileOptions) -> "

@@ -13,5 +13,6 @@ NB_MODULE(_pipit, module) {
   bind_model(module);
   bind_classifier(module);
   bind_results(module);
+  bind_measured(module);
   bind_tools(module);
 }

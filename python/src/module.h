@@ -13,6 +13,7 @@ void bind_options(nb::module_& module);     // options.cpp
 void bind_model(nb::module_& module);       // model.cpp
 void bind_classifier(nb::module_& module);  // classifier.cpp
 void bind_results(nb::module_& module);     // results.cpp
+void bind_measured(nb::module_& module);    // measured.cpp
 void bind_tools(nb::module_& module);       // tools.cpp
 
 }  // namespace pipit::internal::python

@@ -106,7 +106,61 @@ void bind_measuring(nb::module_& module) {
   OptionFields<ProfileOptions>(module, "ProfileOptions", "pipit::tools::ProfileOptions")
       .field("runs", &ProfileOptions::runs)
       .field("warmup", &ProfileOptions::warmup)
-      .field("device", &ProfileOptions::device);
+      .field("device", &ProfileOptions::device)
+      .field("floors", &ProfileOptions::floors);
+}
+
+void bind_timing(nb::module_& module) {
+  using namespace tools;
+  OptionFields<TimingOptions>(module, "TimingOptions", "pipit::tools::TimingOptions")
+      .field("load", &TimingOptions::load)
+      .field("precisions", &TimingOptions::precisions)
+      .field("batches", &TimingOptions::batches)
+      .field("threads", &TimingOptions::threads)
+      .field("inputs", &TimingOptions::inputs)
+      .field("image_bytes", &TimingOptions::image_bytes);
+  OptionFields<BenchOptions>(module, "BenchOptions", "pipit::tools::BenchOptions")
+      .field("timing", &BenchOptions::timing)
+      .field("streams", &BenchOptions::streams)
+      .field("seconds", &BenchOptions::seconds)
+      .field("runs", &BenchOptions::runs)
+      .field("warmup", &BenchOptions::warmup)
+      .field("against", &BenchOptions::against)
+      .field("max_slowdown", &BenchOptions::max_slowdown)
+      .field("peaks", &BenchOptions::peaks);
+  OptionFields<CompareOptions>(module, "CompareOptions", "pipit::tools::CompareOptions")
+      .field("max_slowdown", &CompareOptions::max_slowdown);
+  OptionFields<VerifyOptions>(module, "VerifyOptions", "pipit::tools::VerifyOptions")
+      .field("load", &VerifyOptions::load)
+      .field("rtol", &VerifyOptions::rtol)
+      .field("atol", &VerifyOptions::atol)
+      .field("norm", &VerifyOptions::norm);
+}
+
+void bind_prune(nb::module_& module) {
+  using namespace tools;
+  OptionFields<PruneGoal>(module, "PruneGoal", "pipit::tools::PruneGoal")
+      .field("keep", &PruneGoal::keep)
+      .field("global_", &PruneGoal::global)  // a word of Python without the underscore
+      .field("speedup", &PruneGoal::speedup)
+      .field("max_drop", &PruneGoal::max_drop)
+      .field("seconds", &PruneGoal::seconds)
+      .field("judge_by", &PruneGoal::judge_by);
+  OptionFields<PruneOptions>(module, "PruneOptions", "pipit::tools::PruneOptions")
+      .field("classifier", &PruneOptions::classifier)
+      .field("goal", &PruneOptions::goal)
+      .field("mode", &PruneOptions::mode)
+      .field("importance", &PruneOptions::importance)
+      .field("rows", &PruneOptions::rows)
+      .field("group", &PruneOptions::group)
+      .field("panel", &PruneOptions::panel)
+      .field("block", &PruneOptions::block)
+      .field("refit", &PruneOptions::refit)
+      .field("ridge", &PruneOptions::ridge)
+      .field("check", &PruneOptions::check)
+      .field("limit", &PruneOptions::limit)
+      .field("calibrate_limit", &PruneOptions::calibrate_limit)
+      .field("strict", &PruneOptions::strict);
 }
 
 }  // namespace
@@ -116,6 +170,8 @@ void bind_options(nb::module_& module) {
   bind_images(module);
   bind_calibrate(module);
   bind_measuring(module);
+  bind_timing(module);
+  bind_prune(module);
 }
 
 }  // namespace pipit::internal::python

@@ -181,25 +181,6 @@ void bind_others(nb::module_& module) {
       .field("bytes", &AnnotatedFile::bytes, "size of the file")
       .field("notes", &AnnotatedFile::notes, "notes for the user")
       .field("json", &AnnotatedFile::json, "all of it, as the command's --json writes it");
-  ResultFields<LayerTime>(module, "LayerTime",
-                          "One kernel call of a run: a layer, with the nodes fused into its kernel.")
-      .field("name", &LayerTime::name, "of the layer in the model")
-      .field("type", &LayerTime::type, "'Conv', 'Gemm', 'Pool', ...")
-      .field("kernel", &LayerTime::kernel, "what ran it")
-      .field("geometry", &LayerTime::geometry, "in words: '3x3 s2 p1 +relu'")
-      .field("input", &LayerTime::input, "shape of its first input")
-      .field("output", &LayerTime::output, "shape of its first output")
-      .field("macs", &LayerTime::macs, "multiply-accumulates")
-      .field("bytes", &LayerTime::bytes, "inputs, outputs and weights, each once")
-      .field("median_ms", &LayerTime::median_ms, "of the runs");
-  ResultFields<ModelProfile>(module, "Profile",
-                             "Where the time of a model goes: medians over runs, in milliseconds.")
-      .field("runs", &ModelProfile::runs, "that were timed")
-      .field("layers", &ModelProfile::layers, "in the order in which they run")
-      .field("layers_ms", &ModelProfile::layers_ms, "the sum of a run's layers")
-      .field("end_to_end_ms", &ModelProfile::end_to_end_ms, "a run; on a GPU with copies in and out")
-      .field("residual_ms", &ModelProfile::residual_ms, "time outside of the layers")
-      .field("graph_ms", &ModelProfile::graph_ms, "on a GPU: device time of the captured graph; 0 on a CPU");
   ResultFields<Finding>(module, "Finding", "One fact about the machine.")
       .field("name", &Finding::name, "'instruction sets'")
       .field("value", &Finding::value, "what exists, and what of it is used")

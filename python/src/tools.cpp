@@ -17,6 +17,8 @@ template <typename Options>
 void report_to(LongWork& work, Options& options) {
   if constexpr (requires { options.note; })
     options.note = [&work](const std::string& text) { work.note(text); };
+  if constexpr (requires { options.timing.note; })
+    options.timing.note = [&work](const std::string& text) { work.note(text); };
   if constexpr (requires { options.progress.update; }) {
     options.progress.update = [&work](const std::string& stage, std::int64_t done, std::int64_t total) {
       work.advance({stage, done, total, {}});
@@ -39,6 +41,13 @@ auto run_tool(const Options& given, const nb::object& progress, const nb::object
     report_to(work, options);
     return call(options);
   });
+}
+
+template <typename Result, typename A, typename Options>
+auto tool(Result (*function)(const A&, const Options&)) {
+  return [function](const A& a, const Options& given, const nb::object& progress, const nb::object& note) {
+    return run_tool(given, progress, note, [=](const Options& options) { return function(a, options); });
+  };
 }
 
 template <typename Result, typename A, typename B, typename Options>
@@ -73,6 +82,11 @@ Calibration merge(const Paths& plans, const PlanFiles& output, const std::option
                   [=](LongWork&) { return merge_calibrations(plans, output, range); });
 }
 
+std::string report_of(const std::string& json, ReportForm form) {
+  const nb::gil_scoped_release release;
+  return report(json, form);
+}
+
 MachineFacts examine() {
   return run_long(nb::none(), nb::none(), [](LongWork&) { return examine_machine(); });
 }
@@ -92,6 +106,11 @@ void bind_tools(nb::module_& module) {
   module.def("quantize", tool(&quantize), model, nb::arg("plan"), nb::arg("output"), options, progress, note);
   module.def("annotate", tool(&annotate), model, nb::arg("output"), options, progress, note);
   module.def("merge_calibrations", &merge, nb::arg("plans"), nb::arg("output"), nb::arg("range").none());
+  module.def("bench", tool(&bench), nb::arg("models"), options, progress, note);
+  module.def("compare", tool(&compare), nb::arg("first"), nb::arg("second"), options, progress, note);
+  module.def("verify", tool(&verify), nb::arg("folders"), options, progress, note);
+  module.def("prune", tool(&prune), model, nb::arg("images"), nb::arg("output"), options, progress, note);
+  module.def("report", &report_of, nb::arg("json"), nb::arg("form"));
   module.def("examine_machine", &examine);
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import threading
@@ -93,7 +94,6 @@ class Models(PackageTest):
         self.assertIs(session.run(values, out=[out])[0], out)
         self.assertEqual(out[0, 0], 7)
 
-    def test_answers_are_the_callers(self) -> None:
     def test_outputs_are_written_where_they_are_wanted(self) -> None:
         session = self.model.session()
         room = np.empty(10 * 4 + 64, np.uint8)
@@ -107,6 +107,7 @@ class Models(PackageTest):
         with self.assertRaisesRegex(pipit.Error, "output 'y' overlaps that of input 'x'"):
             pipit.load(identity()).session().run(values, out=values)
 
+    def test_answers_are_the_callers(self) -> None:
         model = pipit.load(identity())
         first = model(np.zeros((2, 3), np.float32))
         model(np.ones((2, 3), np.float32))
@@ -197,6 +198,33 @@ class Models(PackageTest):
             self.model.profile(runs=0)
         with self.assertRaises(pipit.ArgumentError):
             self.model.profile(self.pixels[0])
+
+    def test_profile_as_files(self) -> None:
+        times = self.model.profile(runs=2, warmup=0)
+        for name, beginning in (
+            ("times.json", "{"),
+            ("times.csv", "model,device,"),
+            ("times.html", "<!doctype html>"),
+            ("run.trace.json", "{"),
+            ("run.trtexec.json", "["),
+        ):
+            times.save(self.folder / name)
+            self.assertTrue((self.folder / name).read_text().lower().startswith(beginning), name)
+        self.assertEqual(json.loads((self.folder / "times.json").read_text()), times.to_dict())
+        self.assertEqual(len(list(self.folder.iterdir())), 5)
+        with self.assertRaisesRegex(pipit.ArgumentError, "times.txt' must end in one of .trace.json, "):
+            times.save("times.txt")
+        with self.assertRaisesRegex(pipit.Error, "nowhere/times.csv: cannot be written: No such file"):
+            times.save(self.folder / "nowhere/times.csv")
+
+    def test_inspect(self) -> None:
+        found = self.model.inspect()
+        self.assertEqual((found.name, found.scores, found.labels[0]), (MODEL, "logits", "airplane"))
+        self.assertEqual((found.layers[0].type, found.layers[0].output), ("Conv", (1, 24, 32, 32)))
+        self.assertEqual(found.inputs[0].name, "input")
+        self.assertGreater(found.macs, found.layers[0].macs)
+        self.assertEqual(found.to_dict()["command"], "inspect")
+        self.assertGreater(len(self.model.inspect(why=True).json), len(found.json))
 
 
 class Processes(PackageTest):

@@ -38,6 +38,7 @@ class Package(PackageTest):
             "session = model.session()\n"
             "classifier = pipit.Classifier(model.name)\n"
             "times = model.profile(runs=1, warmup=0)\n"
+            "found = model.inspect()\n"
         )
 
     def test_version(self) -> None:
@@ -81,8 +82,17 @@ class Package(PackageTest):
             ],
             _types.DiffOptions: [_pipit.DiffOptions, _pipit.LoadOptions, _pipit.PreprocessOptions],
             _types.QuantizeOptions: [_pipit.QuantizeOptions, _pipit.LoadOptions],
+            _types.BenchOptions: [_pipit.BenchOptions, _pipit.TimingOptions, _pipit.LoadOptions],
+            _types.VerifyOptions: [_pipit.VerifyOptions, _pipit.LoadOptions],
+            _types.PruneOptions: [
+                _pipit.PruneOptions,
+                _pipit.PruneGoal,
+                _pipit.ClassifierOptions,
+                _pipit.LoadOptions,
+                _pipit.PreprocessOptions,
+            ],
         }
-        own = {"autotune", "against_model", "labels"}  # in Python otherwise
+        own = {"autotune", "against_model", "labels", "precisions", "batches"}  # in Python otherwise
         for options, members in structs.items():
             known = {name for struct in members for name in vars(struct) if not name.startswith("_")}
             given = {*options.__annotations__}
@@ -96,6 +106,9 @@ class Package(PackageTest):
             "scores": _pipit.ClassifierOptions,
             "method": _pipit.RangeOptions,
             "judge_by": _pipit.TuneOptions,
+            "mode": _pipit.PruneOptions,
+            "importance": _pipit.PruneOptions,
+            "rows": _pipit.PruneOptions,
         }
         for name, struct in structs.items():
             target = struct()

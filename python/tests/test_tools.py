@@ -87,6 +87,88 @@ class Tools(PackageTest):
         self.assertGreater(tuned.steps[0].ms, 0)
         self.assertTrue((self.folder / "tuned.json").exists())
 
+    def test_prune(self) -> None:
+        told: list[pipit.Progress] = []
+        output = self.folder / "pruned.onnx"
+        pruned = pipit.prune(
+            MODEL,
+            self.images(8),
+            output,
+            keep=0.5,
+            judge_by="model",
+            importance="l1",
+            refit=False,
+            threads=1,
+            progress=told.append,
+        )
+        self.assertEqual((pruned.problem, pruned.passed, pruned.bytes), ("", True, output.stat().st_size))
+        self.assertAlmostEqual(pruned.macs_kept, 0.5, delta=0.03)
+        self.assertIn("tap", {layer.rows for layer in pruned.layers})
+        self.assertTrue(pruned.steps[0].chosen)
+        self.assertGreater(pruned.steps[0].speedup.median, 0)
+        self.assertEqual(pruned.to_dict()["command"], "prune")
+        self.assertIn("checking", {progress.stage for progress in told})
+        self.assertEqual(pipit.load(output)(random(1, 3, 32, 32)).shape, (1, 10))
+        for options, message in (
+            ({}, "exactly one goal"),
+            ({"keep": 0.5, "mode": "rows"}, "mode='rows': expected 'auto', 'k', 'channel'"),
+            ({"keep": "first=fp32"}, "keep='first=fp32': expected"),
+        ):
+            with self.assertRaisesRegex(pipit.ArgumentError, message):
+                pipit.prune(MODEL, self.folder / "images", output, **options)
+
+    def test_bench_and_compare(self) -> None:
+        np.save(self.folder / "input.npy", random(1, 3, 32, 32))
+        files = self.folder / "a.json", self.folder / "b.json"
+        told: list[pipit.Progress] = []
+        found = pipit.bench(
+            MODEL,
+            precision=["fp32", "bf16"],
+            batch=2,
+            threads=[1],
+            runs=4,
+            inputs={"input": self.folder / "input.npy"},
+            progress=told.append,
+        )
+        self.assertEqual(
+            [(row.precision, row.batch, row.threads) for row in found.rows], [("fp32", 2, 1), ("bf16", 2, 1)]
+        )
+        self.assertEqual([row.error for row in found.rows], ["", ""])
+        self.assertEqual(len(found.rows[0].samples_ms), found.rows[0].runs)
+        self.assertGreater(found.rows[0].median_ms, 0)
+        self.assertIn(found.comparisons[0].ratio.change, ("none", "slower", "faster", "unknown"))
+        self.assertEqual([(progress.done, progress.total) for progress in told], [(0, 2)])  # both in turns
+        self.assertIn("fp32", told[0].found)
+        found.save(files[0])
+        found.save(self.folder / "rows.csv")
+        with self.assertRaisesRegex(pipit.ArgumentError, "page"):
+            found.save(self.folder / "rows.html")
+        pipit.bench([MODEL], precision=["fp32", "bf16"], batch=[2], threads=1, runs=4).save(files[1])
+        compared = pipit.compare(*files, max_slowdown=1000)
+        self.assertEqual(len(compared.comparisons), 2)
+        self.assertEqual(compared.comparisons[0].ratio.verdict, "too few processes")
+        self.assertEqual(compared.to_dict()["command"], "compare")
+        with self.assertRaisesRegex(TypeError, "precision= may be a list"):
+            pipit.bench(MODEL, precisions=["fp32"])
+        with self.assertRaisesRegex(pipit.ArgumentError, "precision='int9': expected 'fp32'"):
+            pipit.bench(MODEL, precision="int9")
+
+    def test_verify(self) -> None:
+        x = np.array([[1.5, -2.0]], np.float32)
+        data = self.folder / "case/test_data_set_0"
+        data.mkdir(parents=True)
+        (data.parent / "model.onnx").write_bytes(onnx_model.model([1, 2], [onnx_model.node("Neg", ["x"], "y")]))
+        (data / "input_0.pb").write_bytes(onnx_model.tensor("x", onnx_model.FLOAT, [1, 2], x.tobytes()))
+        for values, verdict in ((-x, "passed"), (x, "failed")):
+            (data / "output_0.pb").write_bytes(onnx_model.tensor("y", onnx_model.FLOAT, [1, 2], values.tobytes()))
+            found = pipit.verify(self.folder, rtol=1e-6, threads=1)
+            self.assertEqual([(test.verdict, test.folder.name) for test in found.tests], [(verdict, "case")])
+            self.assertEqual(found.passed + found.failed, 1)
+        self.assertEqual(found.tests[0].max_error, 4)
+        self.assertEqual(found.to_dict()["command"], "verify")
+        with self.assertRaises(pipit.Error):
+            pipit.verify([self.images(1)])
+
     def test_annotate(self) -> None:
         labels, bare, out = self.folder / "labels.txt", self.folder / "bare.onnx", self.folder / "out.onnx"
         labels.write_text("\n".join(f"class {i}" for i in range(12)))
