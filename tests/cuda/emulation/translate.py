@@ -40,8 +40,13 @@ def asm_macros(text):
             for m in MACRO.finditer(text)}
 
 
+def mention(name, macros):
+    """One with parameters is only expanded where they follow; else it is an argument itself."""
+    return rf"\b({name})\b" + (r"(?=\s*\()" if macros[name][0] != [""] else "")
+
+
 def expanded(text, macros):
-    while match := next(filter(None, (re.search(rf"\b({name})\b", text) for name in macros)), None):
+    while match := next(filter(None, (re.search(mention(name, macros), text) for name in macros)), None):
         parameters, body = macros[match[1]]
         end = match.end()
         if parameters != [""]:
