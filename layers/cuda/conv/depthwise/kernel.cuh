@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "engine/base/ceil_div.h"
 #include "layers/cuda/conv/depthwise/plan.h"
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(kThreads, Blocks)
 #pragma unroll
     for (int j = 0; j < kIn; ++j) {
 #pragma unroll
-      for (auto& pair : to[j].pair) pair = {};
+      for (auto& pair : to[j].pair) pair = std::decay_t<decltype(pair)>{};
       if (valid >> j & 1U) to[j] = *reinterpret_cast<const P*>(row + j * a.channels);
     }
   };
