@@ -19,9 +19,9 @@ namespace pipit {
 
 /// How runs are distributed over a machine, as by `pipit bench --streams`.
 struct AsyncOptions {
-  /// Number of runs that execute at once, each in its own session; 1 to 1024. 0: on the CPU as many as `threads`
-  /// allows, each with the number of threads that the model was compiled for if that is less than all of them, else
-  /// one; on GPUs one for each GPU, with copies that overlap with the computation of other runs.
+  /// Number of runs that execute at once, each in its own session; 1 to 1024. 0: on the CPU, `threads` divided by the
+  /// threads of a stream (the number that the model was compiled for if that is less than `threads`, else one); on
+  /// GPUs one for each GPU, with copies that overlap with the computation of other runs.
   int streams = 0;
   /// On the CPU: number of threads of all streams together, at least the number of streams; 0: as LoadOptions::threads.
   int threads = 0;

@@ -124,7 +124,7 @@ std::vector<TimeComparison> compare_rows(const std::vector<Group>& groups, const
   return comparisons;
 }
 
-// The CPU's ceilings at each number of threads asked for.
+// The CPU's ceilings at each number of threads of the rows.
 std::vector<CpuPeak> find_peaks(const std::vector<BenchRow>& rows, const BenchOptions& options) {
   std::map<int, CpuPeak> peaks;
   for (const BenchRow& row : rows) {

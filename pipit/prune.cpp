@@ -318,7 +318,7 @@ class Pruner {
     if (!note.empty()) tell({note});
   }
 
-  // As many images as are asked for and fit the memory.
+  // The number of images to fit on: PruneOptions::calibrate_limit, limited by memory.
   std::int64_t images_to_fit_on() const {
     const auto batch = static_cast<std::size_t>(output_->batch);
     const auto fit = static_cast<std::int64_t>(kPruneWalkBytes / (walk_bytes(dense_) / batch));
@@ -408,7 +408,7 @@ std::vector<std::string> Pruner::remarks_on(const PrunedModel& result, bool remo
   constexpr double kFar = 0.1;
   if (goal.keep && result.macs_kept > *goal.keep + kFar)
     remarks.push_back(
-        fmt::format("{:.0f} % of the MACs are left where {:.0f} % were asked for: groups of mode '{}' "
+        fmt::format("{:.0f} % of the MACs are left, the goal was {:.0f} %: groups of mode '{}' "
                     "are removed as a whole, and not every layer has any that can be removed",
                     100 * result.macs_kept, 100 * *goal.keep, mode_name()));
   if (goal.keep && options_.mode == PruneMode::inputs && result.macs_kept < *goal.keep - kFar)

@@ -172,7 +172,7 @@ struct ConvSweep {
   std::string device;                  ///< the CPU or GPU
   int threads = 0;                     ///< of a run
   std::vector<std::string> bases;      ///< what rows are compared with, none twice
-  std::vector<ConvRow> rows;           ///< all that were asked for, also those that `results` had
+  std::vector<ConvRow> rows;           ///< all requested rows, including those read from `results`
   std::vector<ConvSummary> summaries;  ///< a precision's fastest kernel has none against itself
   bool failed = false;                 ///< a row failed for a reason other than a missing kernel
   ConvSweepSeconds seconds;            ///< of what was measured now
@@ -254,7 +254,7 @@ struct SparsitySweepOptions {
 struct SparsitySweep {
   std::string device;             ///< the CPU or GPU
   int threads = 0;                ///< of a run
-  std::vector<SparsityRow> rows;  ///< all that were asked for, also those that `results` had
+  std::vector<SparsityRow> rows;  ///< all requested rows, including those read from `results`
   bool failed = false;            ///< as ConvSweep
   std::string json;               ///< all of it, as `pipit sweep sparsity --json` writes it (docs/json.md)
 };

@@ -13,7 +13,7 @@
 namespace pipit::internal::apps {
 
 /// Summaries, means by extents, then the `top` rows whose speed-ups over the first base have the highest lower ends.
-/// Tables fit `width` columns of text as far as ranks allow; 0: as many as it takes.
+/// Tables drop low-ranked columns to fit `width` characters; 0: no limit.
 std::string conv_table(const tools::ConvSweep& sweep, std::size_t top, int width);
 /// Geometric means of speed-ups, input channels over image sizes, a map for each summary. Empty where nothing was
 /// measured.

@@ -24,9 +24,9 @@ class Table {
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   /// Missing cells are empty. Cells are made printable: they may hold names from files.
   void add(std::vector<std::string> cells);
-  /// Title line, then the rows, each indented by `indent` and ending in a newline, without trailing blanks. At most
-  /// `width` columns of text (0: as many as it takes), as far as ranks and names allow. Columns in which no row has
-  /// anything are left out.
+  /// Title line, then the rows, each indented by `indent` and ending in a newline, without trailing blanks. Lines have
+  /// at most `width` characters (0: no limit) if dropping low-ranked columns and shortening names suffices. Columns in
+  /// which every cell is empty are omitted.
   std::string str(int indent = 0, int width = 0) const;
   /// The same without the title line.
   std::string rows(int indent = 0) const;

@@ -29,7 +29,7 @@ struct SweepOptions {
   void check(std::vector<std::string> inputs) const;
 
   std::vector<Precision> all_precisions() const;
-  /// What the library takes. `bar` is made when something is measured; whoever owns it takes it away.
+  /// The options in the library's form. Creates `bar` when the first row is measured; the caller resets it.
   tools::SweepRun run(std::optional<Progress>& bar) const;
   /// Writes the picture and the files of --output, and prints the JSON document or the table.
   void write(const std::string& json, const std::function<std::string()>& svg_content,

@@ -14,7 +14,7 @@ namespace pipit::internal::detail {
 /// A row while it is measured.
 struct MeasuredRow {
   tools::BenchRow row;
-  TimedSetting setting;  ///< the one asked for until the model is loaded
+  TimedSetting setting;  ///< the requested setting until the model is loaded, then the actual one
   /// Medians of the turns, where there are others to take turns with; of streams the time of each over the number of
   /// runs in all of them.
   std::vector<double> turns_ms;

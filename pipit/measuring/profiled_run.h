@@ -17,7 +17,7 @@ struct ProfiledRun {
   std::string model, label;
   std::shared_ptr<const ExecutionPlan> plan;
   Profile profile;
-  Ceilings ceilings;           ///< where floors are asked for
+  Ceilings ceilings;           ///< with ProfileOptions::floors only
   std::vector<LayerRow> rows;  ///< of `plan`
   std::int64_t samples = 1;
   double read_ms = 0, load_ms = 0, first_run_ms = 0;

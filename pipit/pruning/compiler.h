@@ -36,7 +36,7 @@ class PruneCompiler {
   const std::vector<std::string>& notes() const { return notes_; }
 
   std::shared_ptr<const ExecutionPlan> in_fp32(const Graph& graph) const;
-  /// In the precision that is asked for, to be timed: in INT8 with the dense model's scales.
+  /// In the requested precision, for timing: in INT8 with the dense model's scales.
   std::shared_ptr<const ExecutionPlan> for_times(const Graph& graph) const;
   /// The graph's own scales; none for fp32.
   std::optional<QuantizationPlan> scales(const Graph& graph, const ImagesDone& progress) const;

@@ -8,8 +8,8 @@
 
 namespace pipit::internal::detail {
 
-/// `count` different points at random, in random order; those of a smaller count come first in a larger one. All of
-/// them, in their order, for a count of 0 or as many as there are.
+/// `count` different points at random, in random order; a smaller count gives the first ones of a larger count. All
+/// points, in their order, if `count` is 0 or at least their number.
 std::vector<tools::ConvPoint> sample(std::vector<tools::ConvPoint> points, std::size_t count, unsigned seed);
 
 /// Points of one input shape next to each other, otherwise in their order.

@@ -35,8 +35,8 @@ class ConvMeasurement {
   static constexpr std::size_t kTogether = 32;
   /// Builds the plans of libraries for layers that are measured next, on all threads at once.
   void prepare(const std::vector<tools::ConvPoint>& points);
-  /// All rows of one layer: what was asked for and every base take turns. What does not run says so in its row, or in
-  /// its base. `failed` as in problem_of().
+  /// Measures all rows of one layer: the layer and every base run in turns. A variant that does not run has the reason
+  /// in its row or base. `failed` as in problem_of().
   void measure(std::vector<tools::ConvRow>& rows, bool& failed);
   const tools::ConvSweepSeconds& seconds() const { return seconds_; }
 

@@ -67,8 +67,8 @@ struct LayerRanges {
 class LayerRun final : public RepeatedRun {
  public:
   /// The layer with `inputs` of its channels and `outputs`, those that are listed, and `weights` of the dense layer's
-  /// shape. Kernels are chosen by timing all that accept. `x`: of layer.x. Throws UnsupportedError where no kernel on
-  /// the device, or not the one that is asked for, takes the layer in that precision.
+  /// shape. Kernels are chosen by timing all that accept. `x`: of layer.x. Throws UnsupportedError if no kernel on
+  /// the device, or not the requested one, accepts the layer in that precision.
   LayerRun(const SparseLayer& layer, const NewWeights& weights, const std::vector<std::int64_t>& inputs,
            const std::vector<std::int64_t>& outputs, LayerInput& x, const LayerMachine& machine,
            const LayerTarget& target, const LayerRanges& ranges);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMinLayerTurns = 7;
 constexpr int kMinSlowTurns = 3;
-constexpr double kSlow = 10;  // times the time that was asked for
+constexpr double kSlow = 10;  // multiple of the requested time
 constexpr int kMaxLayerTurns = 2000;
 
 }  // namespace

@@ -19,7 +19,7 @@ class RepeatedRun {
 /// The times of each turn.
 struct TurnTimes {
   std::vector<double> ms;
-  std::vector<double> cached_ms;  ///< where it was asked for
+  std::vector<double> cached_ms;  ///< if requested
 };
 /// All of them one after the other, in turns of alternating order: the second finds the caches as the first left
 /// them. For `seconds`, but at least 7 turns; of layers that take long 3, where 7 take ten times that time and a

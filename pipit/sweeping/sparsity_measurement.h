@@ -8,7 +8,7 @@
 
 namespace pipit::internal::detail {
 
-/// Rows of one layer, made as they are asked for: what they share is made once.
+/// Measures rows of one layer one by one; what the rows share is computed once.
 class SparsityMeasurement {
  public:
   /// All have to outlive this. Throws as LayerRun does.

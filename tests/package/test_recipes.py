@@ -157,7 +157,7 @@ class Recipes(unittest.TestCase):
         self.assertEqual({line.split("/")[0] for line in profile.split()}, {names[0] for names in DEPENDENCIES.values()})
 
     def test_vcpkg_runs_the_portfile(self):
-        """With functions that print what they are asked for: the sources are there, and so are all features."""
+        """Stand-ins of the functions print their arguments: the sources are there, and so are all features."""
         stubs = ""
         for name in ("check_linkage", "check_features", "cmake_configure", "cmake_install", "cmake_config_fixup", "fixup_pkgconfig",
                      "copy_tools", "install_copyright"):
