@@ -94,13 +94,8 @@ pipit_code pipit_classifier_classify_files(pipit_classifier* classifier, const c
     need(classifier, "classifier");
     check_top(top);
     if (count == 0) return;
-    need(paths, "paths");
     need(answers, "answers");
-    std::vector<std::filesystem::path> files;
-    for (size_t i = 0; i < count; ++i) {
-      need(paths[i], "a path");
-      files.emplace_back(paths[i]);
-    }
+    const std::vector<std::filesystem::path> files = needed_paths(paths, count, "paths", "a path");
     std::vector<std::unique_ptr<pipit_predictions>> handles;
     for (std::vector<Prediction>& all : classifier->classifier.classify_all(files, top))
       handles.push_back(std::make_unique<pipit_predictions>(pipit_predictions{std::move(all)}));

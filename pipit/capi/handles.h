@@ -1,7 +1,9 @@
 // What the handles of pipit/pipit_c.h hold, and how its functions turn exceptions into statuses.
 #pragma once
 
+#include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -71,10 +73,14 @@ void clear(pipit_status** status) noexcept;
 /// Sets `status` to the exception that is being handled and returns its code.
 pipit_code report(pipit_status** status) noexcept;
 
-/// What a progress callback throws that ended the work: PIPIT_CANCELLED.
+/// Ends the work after a progress callback has returned another number than 0: PIPIT_CANCELLED.
 struct Cancelled : std::exception {
   const char* what() const noexcept override { return "cancelled by the progress callback"; }
 };
+/// Calls a progress callback, which may be NULL; throws Cancelled if it ends the work.
+inline void advance(pipit_progress progress, void* user, std::int64_t part, std::int64_t total) {
+  if (progress != nullptr && progress(user, part, total) != 0) throw Cancelled();
+}
 
 /// Runs `act`, and returns what it made; NULL after an exception.
 template <typename Act>
@@ -103,6 +109,9 @@ pipit_code done(pipit_status** status, Act act) noexcept {
 
 /// Throws ArgumentError where `argument`, called `name`, is NULL.
 void need(const void* argument, const char* name);
+/// The paths of a list. Throws ArgumentError where the list, called `list`, or one of them, called `one`, is NULL.
+std::vector<std::filesystem::path> needed_paths(const char* const* paths, size_t count, const char* list,
+                                                const char* one);
 
 /// Those of a caller who gave none, too.
 inline const pipit_options& given(const pipit_options* options) {

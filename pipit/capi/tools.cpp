@@ -12,21 +12,15 @@ pipit_code pipit_calibrate(const char* model, const char* const* images, size_t 
   return done(status, [&] {
     if (notes != nullptr) *notes = nullptr;
     need(model, "model");
-    need(images, "images");
     need(plan, "plan");
-    std::vector<std::filesystem::path> paths;
-    for (size_t i = 0; i < image_count; ++i) {
-      need(images[i], "an image");
-      paths.emplace_back(images[i]);
-    }
+    const std::vector<std::filesystem::path> paths = needed_paths(images, image_count, "images", "an image");
     const pipit_options& all = given(options);
     tools::CalibrateOptions how = all.calibrate;
     how.load = all.load;
     how.preprocess = all.preprocess;
-    if (progress != nullptr)
-      how.progress = [&](std::int64_t images_done, std::int64_t total) {
-        if (progress(user, images_done, total) != 0) throw Cancelled();
-      };
+    how.progress = [&](std::int64_t images_done, std::int64_t total) {
+      advance(progress, user, images_done, total);
+    };
     set_notes(notes, tools::calibrate(model, paths, {.plan = plan}, how).notes);
   });
 }
@@ -54,10 +48,9 @@ char* pipit_evaluate_json(const char* model, const char* folder, const pipit_opt
     const pipit_options& all = given(options);
     tools::EvaluateOptions how = all.evaluate;
     how.classifier = {all.load, all.preprocess, all.labels, all.scores, all.threshold};
-    if (progress != nullptr)
-      how.progress = [&](std::int64_t images_done, std::int64_t total, const std::string&) {
-        if (progress(user, images_done, total) != 0) throw Cancelled();
-      };
+    how.progress = [&](std::int64_t images_done, std::int64_t total, const std::string&) {
+      advance(progress, user, images_done, total);
+    };
     return new_string(tools::evaluate(model, folder, how).json);
   });
 }
@@ -97,10 +90,9 @@ char* pipit_bench_json(const char* const* models, size_t model_count, const pipi
       how.against = base.model;
       if (base.model.empty()) how.timing.precisions = {base.precision, all.load.precision};
     }
-    if (progress != nullptr)
-      how.progress = [&](std::int64_t rows, std::int64_t total, const std::string&) {
-        if (progress(user, rows, total) != 0) throw Cancelled();
-      };
+    how.progress = [&](std::int64_t rows, std::int64_t total, const std::string&) {
+      advance(progress, user, rows, total);
+    };
     return new_string(tools::bench(names, how).json);
   });
 }
@@ -124,10 +116,9 @@ char* pipit_prune_json(const char* model, const char* images, const char* output
     const pipit_options& all = given(options);
     tools::PruneOptions how = all.prune;
     how.classifier = {all.load, all.preprocess, all.labels, all.scores, all.threshold};
-    if (progress != nullptr)
-      how.progress.update = [&](const std::string&, std::int64_t part, std::int64_t total) {
-        if (progress(user, part, total) != 0) throw Cancelled();
-      };
+    how.progress.update = [&](const std::string&, std::int64_t part, std::int64_t total) {
+      advance(progress, user, part, total);
+    };
     return new_string(tools::prune(model, images, output, how).json);
   });
 }

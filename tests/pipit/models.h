@@ -1,6 +1,8 @@
 // Model files and images that the tests of the public interface need.
 #pragma once
 
+#include <gtest/gtest.h>
+#include <pipit/progress.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -73,6 +75,31 @@ inline std::string bmp(int side, unsigned seed) {
   }
   return file;
 }
+
+/// Writes image0.bmp, image1.bmp, ...: `count` files with bmp(side, 0), bmp(side, 1), ...
+inline std::vector<std::filesystem::path> write_images(const Scratch& folder, unsigned count, int side = 32) {
+  std::vector<std::filesystem::path> files;
+  for (unsigned i = 0; i < count; ++i)
+    files.push_back(folder.write("image" + std::to_string(i) + ".bmp", bmp(side, i)));
+  return files;
+}
+
+/// Records the stages of work that reports them.
+struct StageLog {
+  std::vector<std::string> planned, entered;
+
+  tools::StageProgress progress() {
+    return {.planned =
+                [this](const std::vector<tools::Stage>& all) {
+                  for (const tools::Stage& stage : all) planned.push_back(stage.name);
+                },
+            .update =
+                [this](const std::string& stage, std::int64_t done, std::int64_t total) {
+                  EXPECT_LE(done, total) << stage;
+                  if (entered.empty() || entered.back() != stage) entered.push_back(stage);
+                }};
+  }
+};
 
 /// Writes an ONNX file of operators without attributes, opset 17, whose inputs are f32.
 class Onnx {

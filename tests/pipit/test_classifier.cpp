@@ -180,14 +180,13 @@ TEST(Classifier, RefusesWhatDoesNotFit) {
 TEST(Classifier, ClassifiesManyImagesInOrder) {
   const Scratch scratch("classifier-many");
   constexpr std::size_t kImages = 11;
-  std::vector<std::filesystem::path> paths;
+  const std::vector<std::filesystem::path> paths = pipit::internal::test::write_images(scratch, kImages);
   std::vector<std::string> files;
   std::vector<std::vector<std::uint8_t>> rgb;
   std::vector<std::span<const std::byte>> encoded;
   std::vector<PixelView> pixels;
   for (unsigned i = 0; i < kImages; ++i) {
     files.push_back(bmp(32, i));
-    paths.push_back(scratch.write("image" + std::to_string(i) + ".bmp", files.back()));
     rgb.push_back(pattern(32, i));
   }
   for (std::size_t i = 0; i < kImages; ++i) {
@@ -224,9 +223,7 @@ TEST(Classifier, SaysWhichOfManyImagesIsWrong) {
   options.load.batch = 4;
   options.load.threads = 2;
   Classifier classifier(kModel, options);
-  std::vector<std::filesystem::path> paths;
-  for (unsigned i = 0; i < 9; ++i)
-    paths.push_back(scratch.write("image" + std::to_string(i) + ".bmp", bmp(32, i)));
+  std::vector<std::filesystem::path> paths = pipit::internal::test::write_images(scratch, 9);
   paths[6] = scratch.write("broken.jpg", "no image");
   paths[7] = scratch / "none.jpg";
   EXPECT_THAT([&] { classifier.classify_all(paths); }, ThrowsMessage<Error>(HasSubstr("broken.jpg")));

@@ -70,10 +70,7 @@ class FloatModes : public ::testing::Test {
                                               Precision::int8_dynamic, Precision::w8};
 
   void SetUp() override {
-    for (unsigned i = 0; i < 3; ++i) {
-      fs::path path = scratch_.write("image" + std::to_string(i) + ".bmp", pipit::internal::test::bmp(40, i));
-      images_.push_back(std::move(path));
-    }
+    images_ = pipit::internal::test::write_images(scratch_, 3, 40);
     plan_ = calibrated("plan.json");
   }
 

@@ -28,8 +28,7 @@ class Prune : public ::testing::Test {
  protected:
   void SetUp() override {
     setenv("PIPIT_SHORT_MEASUREMENTS", "1", 1);  // the test is of what is made of times
-    for (unsigned i = 0; i < 8; ++i)
-      images.write("image" + std::to_string(i) + ".bmp", pipit::internal::test::bmp(32, i));
+    pipit::internal::test::write_images(images, 8);
     how.classifier.load.threads = 1;
     how.goal.judge_by = tools::JudgeBy::model;
     how.goal.keep = 0.5;
@@ -44,17 +43,12 @@ class Prune : public ::testing::Test {
 
 TEST_F(Prune, WritesWhatItSays) {
   images.write("damaged.bmp", "BM");
-  std::vector<std::string> planned, entered, told;
-  how.progress.planned = [&](const std::vector<tools::Stage>& all) {
-    for (const tools::Stage& stage : all) planned.push_back(stage.name);
-  };
-  how.progress.update = [&](const std::string& stage, std::int64_t done, std::int64_t total) {
-    EXPECT_LE(done, total) << stage;
-    if (entered.empty() || entered.back() != stage) entered.push_back(stage);
-  };
-  how.note = [&](const std::string& note) { told.push_back(note); };
+  pipit::internal::test::StageLog log;
+  std::vector<std::string> notes;
+  how.progress = log.progress();
+  how.note = [&](const std::string& note) { notes.push_back(note); };
   const tools::PrunedModel pruned = tools::prune(kModel, images.path(), output, how);
-  EXPECT_EQ(entered, planned);
+  EXPECT_EQ(log.entered, log.planned);
   EXPECT_EQ(pruned.problem, "");
   EXPECT_TRUE(pruned.passed);
   EXPECT_EQ(pruned.measure, "agreement with dense");
@@ -75,7 +69,7 @@ TEST_F(Prune, WritesWhatItSays) {
   ASSERT_EQ(pruned.excluded.size(), 1U);
   EXPECT_EQ(pruned.excluded[0].path.filename(), "damaged.bmp");
   ASSERT_EQ(pruned.notes.size(), 1U);
-  EXPECT_THAT(told, Contains(pruned.notes[0]));
+  EXPECT_THAT(notes, Contains(pruned.notes[0]));
   const auto json = nlohmann::json::parse(pruned.json);
   EXPECT_EQ(json["command"], "prune");
   EXPECT_EQ(json["mode"], "k");

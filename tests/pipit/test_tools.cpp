@@ -32,8 +32,7 @@ constexpr char kModel[] = "resnet20-cifar10";
 class Tools : public ::testing::Test {
  protected:
   void SetUp() override {
-    for (unsigned i = 0; i < 6; ++i)
-      scratch.write("image" + std::to_string(i) + ".bmp", pipit::internal::test::bmp(32, i));
+    pipit::internal::test::write_images(scratch, 6);
     images = {scratch.path()};
     tools::CalibrateOptions options;
     options.load.threads = 1;

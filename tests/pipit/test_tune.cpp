@@ -26,32 +26,24 @@ class Tune : public ::testing::Test {
  protected:
   void SetUp() override {
     setenv("PIPIT_SHORT_MEASUREMENTS", "1", 1);  // the test is of what is made of times
-    for (unsigned i = 0; i < 8; ++i)
-      scratch.write("image" + std::to_string(i) + ".bmp", pipit::internal::test::bmp(32, i));
+    pipit::internal::test::write_images(images, 8);
     how.classifier.load.threads = 1;
     how.judge_by = tools::JudgeBy::model;
     how.max_drop = 100;
     how.keep_as = Precision::fp32;
   }
   Scratch images{"tune-images"};
-  Scratch& scratch = images;
   Scratch results{"tune"};
   fs::path plan = results / "mixed.json";
   tools::TuneOptions how;
 };
 
 TEST_F(Tune, WritesAPlanThatKeepsTheChosenLayers) {
-  std::vector<std::string> stages, entered;
-  how.progress.planned = [&](const std::vector<tools::Stage>& all) {
-    for (const tools::Stage& stage : all) stages.push_back(stage.name);
-  };
-  how.progress.update = [&](const std::string& stage, std::int64_t done, std::int64_t total) {
-    EXPECT_LE(done, total) << stage;
-    if (entered.empty() || entered.back() != stage) entered.push_back(stage);
-  };
+  pipit::internal::test::StageLog log;
+  how.progress = log.progress();
   const tools::TunedPlan tuned = tools::tune(kModel, images.path(), plan, how);
-  EXPECT_EQ(stages.size(), 4U);
-  EXPECT_EQ(entered, stages);
+  EXPECT_EQ(log.planned.size(), 4U);
+  EXPECT_EQ(log.entered, log.planned);
   EXPECT_EQ(tuned.measure, "agreement with fp32");
   EXPECT_EQ(tuned.calibration_images, 4);
   EXPECT_EQ(tuned.orders.size(), 2U);
@@ -77,7 +69,7 @@ TEST_F(Tune, WritesAPlanThatKeepsTheChosenLayers) {
   // From that plan: nothing is calibrated, and the plan is replaced.
   how.progress = {};
   how.classifier.load.plan = plan;
-  scratch.write("another.bmp", pipit::internal::test::bmp(32, 77));
+  images.write("another.bmp", pipit::internal::test::bmp(32, 77));
   EXPECT_EQ(tools::tune(kModel, images.path(), plan, how).calibration_images, 0);
 }
 

@@ -126,7 +126,7 @@ TEST(Threads, TuningCachesAndClassifiers) {
 
 TEST(Threads, CalibrateCompareAndRunInInt8) {
   const test::Scratch scratch("threads-int8");
-  for (unsigned i = 0; i < 4; ++i) scratch.write("image" + std::to_string(i) + ".bmp", test::bmp(32, i));
+  test::write_images(scratch, 4);
   const std::vector<std::filesystem::path> images = {scratch.path()};
   at_a_time(2, [&](int t) {
     const auto plan = scratch / ("plan" + std::to_string(t) + ".json");
