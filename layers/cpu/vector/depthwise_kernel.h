@@ -157,55 +157,8 @@ PIPIT_LANES void depthwise_vector(const DepthwiseTile<T>& t, const float* weight
   }
 }
 
-// All tiles of the types that Lanes::kUnrolls<T> is false for, in one function: the same sums in the same order, with
-// loops instead of unrolled code.
-template <typename T>
-__attribute__((noinline)) void depthwise_loops(const DepthwiseTile<T>& call, int kernel, int stride,
-                                               int columns, bool indirect) {
-  DepthwiseTile<T> t = call;
-  const Lanes::Vector minus_zero_point = Lanes::broadcast(-t.bytes.x_zero_point);
-  for (std::int64_t tile = 0;; ++tile) {
-    const float* panel = t.weights;
-    for (std::int64_t c = 0; c < t.channels; c += Lanes::kCount, panel += t.weights_step) {
-      const int count = static_cast<int>(t.channels - c < Lanes::kCount ? t.channels - c : Lanes::kCount);
-      const bool whole = count == Lanes::kCount;
-      Lanes::Vector sums[kWideTile];
-      const Lanes::Vector first = whole ? first_sum<true>(t, c, count) : first_sum<false>(t, c, count);
-#pragma GCC unroll 8
-      for (int i = 0; i < kWideTile; ++i) sums[i] = first;
-      const float* weights = panel;
-      for (std::int64_t h = 0; h < t.rows; ++h) {
-        const T* const* pixels = t.pixels + (indirect ? h * t.row_pixels : 0);
-        const T* row = indirect ? nullptr : t.row_starts[h] + t.first;
-        for (int p = 0; p < (columns - 1) * stride + kernel; ++p) {
-          const T* x = (indirect ? pixels[p] : row + p * t.pixel_step) + c;
-          const Lanes::Vector v = whole ? load_input<true>(x, count, minus_zero_point)
-                                        : load_input<false>(x, count, minus_zero_point);
-          for (int k = p % stride; k < kernel && k <= p; k += stride) {
-            const int i = (p - k) / stride;
-            if (i < columns)
-              sums[i] = Lanes::multiply_add(sums[i], v, Lanes::load(weights + k * Lanes::kCount));
-          }
-        }
-        weights += kernel * Lanes::kCount;
-      }
-      if (whole) {
-        finish_depthwise<kWideTile, true>(t, sums, c, count);
-      } else {
-        finish_part(t, sums, c, count);
-      }
-    }
-    if (indirect || tile + 1 >= t.tiles) return;
-    t.first += columns * stride * t.pixel_step;
-    t.y += columns * t.y_step;
-    if (t.residual != nullptr) t.residual += columns * t.y_step;
-    if (t.bytes.real != nullptr) t.bytes.real += columns * t.y_step;
-  }
-}
-
 template <int Kernel, int Stride, int Columns, bool Indirect, typename T>
 void depthwise_tile(const DepthwiseTile<T>& call) {
-  if constexpr (!Lanes::kUnrolls<T>) return depthwise_loops(call, Kernel, Stride, Columns, Indirect);
   DepthwiseTile<T> t = call;  // which no store can change
   for (std::int64_t tile = 0;; ++tile) {
     const float* weights = t.weights;

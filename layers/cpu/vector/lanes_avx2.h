@@ -1,21 +1,11 @@
 // Lanes for AVX2, FMA and F16C; see lanes_avx512.h.
 
-// A minimal build saves 0.1 MB of code for a type that is not faster than f32.
-#if defined(PIPIT_MINIMAL)
-constexpr bool kUnrollsBFloat16 = false;
-#else
-constexpr bool kUnrollsBFloat16 = true;
-#endif
-
 struct Lanes {
   using Vector = __m256;
   static constexpr int kCount = 8;
   /// Whether load(p, count) is a few instructions and no loop.
   template <typename T>
   static constexpr bool kLoadsParts = !std::is_same_v<T, std::uint8_t>;
-  /// Whether depthwise convolutions of this type have a function for each tile.
-  template <typename T>
-  static constexpr bool kUnrolls = kUnrollsBFloat16 || !std::is_same_v<T, BFloat16>;
   static constexpr bool kLooksUp = false;
 
   PIPIT_LANES static Vector zero() { return _mm256_setzero_ps(); }

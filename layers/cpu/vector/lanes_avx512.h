@@ -73,9 +73,6 @@ struct Lanes {
   /// Whether load(p, count) is a few instructions and no loop.
   template <typename T>
   static constexpr bool kLoadsParts = true;
-  /// Whether depthwise convolutions of this type have a function for each tile.
-  template <typename T>
-  static constexpr bool kUnrolls = true;
   static constexpr bool kLooksUp = true;
   /// table[v] for whole numbers v in [0, 16); any entry for NaN.
   PIPIT_LANES static Vector look_up(const float* table, Vector v) {

@@ -18,10 +18,6 @@ struct Lanes {
   /// Whether load(p, count) is a few instructions and no loop.
   template <typename T>
   static constexpr bool kLoadsParts = false;
-  /// Whether depthwise convolutions of this type have a function for each tile. Where conversions are plain C++, they
-  /// take most of the time.
-  template <typename T>
-  static constexpr bool kUnrolls = std::is_same_v<T, float>;
   static constexpr bool kLooksUp = false;
 
   PIPIT_LANES static Vector zero() { return Vector{}; }
