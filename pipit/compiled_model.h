@@ -97,8 +97,8 @@ struct RunShapes {
   std::map<std::string, std::int64_t> dimensions = {};  ///< extents of symbolic dimensions
   std::map<std::string, Shape> shapes = {};             ///< shapes of inputs
   /// On the CPU: layers run with the kernels of the original model wherever these accept the shapes, so that both
-  /// models share all packed weights. False: kernels are chosen for the new shapes, which is faster if these differ
-  /// much (ResNet-18 with 4 images instead of 1: by 14 %), but other kernels pack their own weights.
+  /// models share all packed weights. False: kernels are chosen for the new shapes, which can be faster, but other
+  /// kernels pack their own weights.
   bool same_kernels = true;
 };
 
