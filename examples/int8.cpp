@@ -42,8 +42,7 @@ int main(int argc, char** argv) try {
   // 2. The same model twice. A precision is one option of loading; nothing else in a program changes.
   pipit::ClassifierOptions options;
   const Answers fp32 = classify(pipit::Classifier(argv[1], options), images);
-  options.load.precision = pipit::Precision::int8;
-  options.load.plan = argv[3];
+  options.load.precision = pipit::Int8{.plan = argv[3]};
   const Answers int8 = classify(pipit::Classifier(argv[1], options), images);
   std::size_t same = 0;
   for (std::size_t i = 0; i < images.size(); ++i) same += fp32.classes[i] == int8.classes[i] ? 1 : 0;
@@ -51,7 +50,7 @@ int main(int argc, char** argv) try {
               int8.ms, same, images.size());
 
   // 3. Where the error comes from. A layer with a low ratio of signal to noise can be kept in fp32, for example with
-  //    options.load.keep = {"NAME=fp32"}; `pipit tune` finds the best set of such layers.
+  //    pipit::Int8{.plan = argv[3], .keep = {"NAME=fp32"}}; `pipit tune` finds the best set of such layers.
   pipit::tools::DiffOptions diff;
   diff.shares =
       false;  // of the noise that each layer causes at the output, which takes two runs for each layer

@@ -66,7 +66,7 @@ std::vector<Group> groups_of(const BenchOptions& options, std::vector<MeasuredRo
       if (!options.against.empty()) return known.size() == 1;
       return first.row.model == row.row.model && first.setting.batch == row.setting.batch &&
              first.setting.threads == row.setting.threads &&
-             (first.setting.precision != row.setting.precision ||
+             (first.setting.precision.kind() != row.setting.precision.kind() ||
               first.setting.streams != row.setting.streams);
     });
     if (group == groups.end()) {
@@ -81,7 +81,7 @@ std::vector<Group> groups_of(const BenchOptions& options, std::vector<MeasuredRo
 // What the row says of its setting and its times.
 void finish(MeasuredRow& measured, bool streams) {
   BenchRow& row = measured.row;
-  row.precision = measured.setting.precision;
+  row.precision = measured.setting.precision.kind();
   row.batch = measured.setting.batch.value_or(1);
   row.threads = measured.setting.threads;
   row.streams = measured.setting.streams;
@@ -140,7 +140,8 @@ std::vector<CpuPeak> find_peaks(const std::vector<BenchRow>& rows, const BenchOp
 
 // One for all rows, of the first that bf16 could make faster; none where bf16 is measured anyway.
 void add_bf16_note(const std::vector<MeasuredRow>& rows, std::vector<std::string>& notes) {
-  if (std::ranges::any_of(rows, [](const MeasuredRow& r) { return r.setting.precision == Precision::bf16; }))
+  if (std::ranges::any_of(rows,
+                          [](const MeasuredRow& r) { return r.setting.precision.kind() == Precision::bf16; }))
     return;
   const auto row =
       std::ranges::find_if(rows, [](const MeasuredRow& r) { return r.row.error.empty() && r.bf16; });

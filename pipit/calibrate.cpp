@@ -153,7 +153,7 @@ Calibration calibrate(const std::string& name, std::span<const fs::path> given, 
   plan.weights_per_channel = options.per_channel_weights;
   Graph fused = fuse(std::move(model.graph));
   plan.keep = kept_by_default(fused);
-  std::vector<std::string> notes = keep_nodes(plan, fused, kept_of(options.load));
+  std::vector<std::string> notes = keep_nodes(plan, fused, kept_of(options.keep));
   const Graph laid_out = output.ncnn_table.empty() ? Graph{} : lower(fused);
   const std::int64_t total = std::ssize(images);
   const Calibrated done = calibrate_on(

@@ -32,7 +32,7 @@ struct RangeOptions {
 
 /// What is written of a calibration.
 struct PlanFiles {
-  std::filesystem::path plan = {};  ///< a JSON file for LoadOptions::plan (docs/quantization-plan.md)
+  std::filesystem::path plan = {};  ///< a JSON file for Int8::plan (docs/quantization-plan.md)
   /// The plan holds the histograms, which merge_calibrations() and another RangeMethod need; it is larger.
   bool histograms = true;
   std::filesystem::path trt_cache = {};  ///< also the ranges as a calibration cache of TensorRT; empty: none
@@ -42,8 +42,10 @@ struct PlanFiles {
 
 /// How scales are found.
 struct CalibrateOptions {
-  /// How the model is read, LoadOptions::keep (the plan says so), threads, and kernels. It runs in fp32 on the CPU.
+  /// How the model is read, threads, and kernels. It runs in fp32 on the CPU.
   LoadOptions load = {};
+  /// Layers that the plan keeps in floating point, or not, as Int8::keep.
+  std::vector<std::string> keep = {};
   PreprocessOptions preprocess = {};  ///< how the images are prepared
   RangeOptions range = {};            ///< how far ranges reach
   bool per_channel_weights = true;    ///< a scale per output channel; else one for all weights of a layer
@@ -73,7 +75,7 @@ struct TensorRange {
 struct KeptLayer {
   std::string name;                       ///< in the model
   Precision precision = Precision::fp32;  ///< what it computes in
-  std::string why;                        ///< in words; empty if LoadOptions::keep names the layer
+  std::string why;                        ///< in words; empty if CalibrateOptions::keep names the layer
 };
 
 /// What calibrate() found and wrote.

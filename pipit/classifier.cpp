@@ -51,7 +51,7 @@ std::shared_ptr<const SharedClassifier> load(const std::string& name, const Clas
   shared->preparation = preparation;
   shared->labels = std::move(labels);
   shared->output = output;
-  shared->precision = options.load.precision;
+  shared->precision = options.load.precision.kind();
   shared->notes.assign(shared->model.notes().begin(), shared->model.notes().end());
   if (preparation.source == detail::Preparation::Source::guessed) {
     shared->notes.push_back(

@@ -109,7 +109,7 @@ class ImageRun {
     try {
       if (result.error) std::rethrow_exception(result.error);
       for (const ScoredClass& p : top_classes(output_, result.scores, options_.top, path.string(),
-                                              runner_.model, options_.classifier.load.precision)) {
+                                              runner_.model, options_.classifier.load.precision.kind())) {
         RankedClass& ranked = image.top.emplace_back();
         ranked.prediction = {p.index, p.probability, label_of(labels_, p.index)};
         if (output_.are_tags()) ranked.yes = output_.is_yes(p.probability);
@@ -179,7 +179,7 @@ Classification classify(const std::string& name, const std::vector<std::filesyst
   json["preprocessing"] = preparation_json(preparation);
   add_scores_to(json, output);
   json["input_type"] = dtype_name(first_input(plan).dtype);
-  if (!classifier.load.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;
+  if (!plan_of(classifier.load).empty()) json["preprocess_differences"] = runner.preprocess_differences;
   json["images"] = Json::array();
   for (const ClassifiedImage& image : run.images) json["images"].push_back(image_json(image));
   if (!run.last.empty()) json["first_answer_ms"] = run.first_answer_ms;

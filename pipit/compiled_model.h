@@ -15,6 +15,7 @@
 
 #include "pipit/error.h"
 #include "pipit/export.h"
+#include "pipit/precision.h"
 #include "pipit/types.h"
 
 namespace pipit {
@@ -57,20 +58,8 @@ struct LoadOptions {
   /// CPU threads of a run; 0: all CPUs that this process may use, as affinity mask and control groups say, or at most
   /// as many of them as the environment variable PIPIT_NUM_THREADS says. Sessions with the same number share one pool.
   int threads = 0;
-  /// What the model computes in.
-  Precision precision = Precision::fp32;
-  /// For Precision::int8, which needs it: the file that `pipit calibrate` or tools::calibrate() wrote for this model.
-  std::filesystem::path plan = {};
-  /// For Precision::int8: "NAME=fp32", "NAME=fp16" or "NAME=bf16" for a layer that stays in floating point besides
-  /// those that the plan keeps, "NAME=int8" for one that does not; "first" and "last" name the first and last
-  /// layer with weights.
-  std::vector<std::string> keep = {};
-  /// For Precision::int8_dynamic: a scale for each sample, so that its answer does not depend on the rest of the batch;
-  /// else one for all.
-  bool per_sample_scales = true;
-  /// For Precision::w4: neighbouring weights that share a scale, 32, 64 or 128; 0: 32 in convolutions, 128 in fully
-  /// connected layers.
-  std::int64_t group_size = 0;
+  /// What the model computes in: a Precision, Int8, Int8Dynamic or W4.
+  ModelPrecision precision = {};
 
   /// How kernels are chosen.
   Tuning tuning = Tuning::by_order;

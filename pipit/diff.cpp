@@ -160,13 +160,11 @@ Difference diff(const std::string& name, std::span<const fs::path> given, const 
   const std::optional<ClassOutput> output = find_class_output(model.graph, model.scores);
   if (output) result.scores = output->kind;
   Graph fused = fuse(std::move(model.graph));
-  for (std::string& note : keep_nodes(scales, fused, kept_of(options.load)))
+  for (std::string& note : keep_nodes(scales, fused, kept_of(options.keep)))
     result.notes.push_back(std::move(note));
   // Kernels chosen by timing may differ from run to run in the last digits.
   LoadOptions load = options.load;
   load.precision = Precision::fp32;
-  load.plan.clear();
-  load.keep.clear();
   load.tuning = Tuning::by_order;
   load.tuning_cache.clear();
   const MixedModel mixed(std::move(fused), std::move(scales), compile_options(load));

@@ -45,8 +45,9 @@ struct LayerError {
 
 /// How precisions are compared.
 struct DiffOptions {
-  /// How the model is read and compiled; precision, plan and tuning have no part in it.
-  LoadOptions load = {};
+  LoadOptions load = {};  ///< how the model is read and compiled; precision and tuning have no part in it
+  /// Layers that stay in floating point besides those that the plan keeps, or do not, as Int8::keep.
+  std::vector<std::string> keep = {};
   PreprocessOptions preprocess = {};  ///< how the images are prepared
   std::int64_t limit = 0;             ///< images to use, spread evenly; 0: all
   bool shares = true;  ///< also run the model twice for each layer, for noise_alone and noise_without

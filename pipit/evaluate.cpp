@@ -158,15 +158,12 @@ Score measure(Candidate& candidate, const EvaluateOptions& options, std::int64_t
 Candidate load_base(const std::string& model, const fs::path& folder, const EvaluateOptions& options) {
   const Baseline& base = *options.against;
   LoadOptions load = options.classifier.load;
-  load.plan.clear();
-  load.keep.clear();
-  load.group_size = 0;
   load.precision = base.precision;
   return load_candidate(base.model.empty() ? model : base.model, load, folder, options);
 }
 
 std::string name_of(const Baseline& base) {
-  return base.model.empty() ? std::string(precision_name(base.precision)) : base.model;
+  return base.model.empty() ? std::string(base.precision.name()) : base.model;
 }
 
 // Whether two answers name the same classes: models may have them in different orders. Without labels of both, and
@@ -213,7 +210,7 @@ std::int64_t calibrated_on(const fs::path& plan, const std::vector<TruthImage>& 
 
 std::vector<std::string> notes_of(const Candidate& own, const Score& score, const fs::path& folder,
                                   const EvaluateOptions& options) {
-  const fs::path& plan = options.classifier.load.plan;
+  const fs::path plan = plan_of(options.classifier.load);
   const ExecutionPlan& compiled = *own.runners[0].plan;
   std::vector<std::string> notes =
       notes_on(own.model, own.preparation, true, own.quantized, score.counts, image_channels(compiled));
@@ -284,7 +281,8 @@ std::string json_of(const Candidate& own, const Score& score, const Evaluation& 
   json["input_type"] = dtype_name(first_input(*runner.plan).dtype);
   json["notes"] = result.notes;
   json["exif_transposed"] = score.counts.turned;
-  if (!options.classifier.load.plan.empty()) json["preprocess_differences"] = runner.preprocess_differences;
+  if (!plan_of(options.classifier.load).empty())
+    json["preprocess_differences"] = runner.preprocess_differences;
   json["folder"] = folder.string();
   json["batch"] = own.output.batch;
   json["images"] = result.right.of;

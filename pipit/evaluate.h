@@ -36,7 +36,7 @@ struct DeviceSpeed {
 struct Baseline {
   /// An ONNX file, or one of the names that `pipit models` lists. Empty: the same model.
   std::string model;
-  Precision precision = Precision::fp32;  ///< one that needs no plan
+  ModelPrecision precision = {};  ///< what it computes in
 };
 
 /// How a model is evaluated.

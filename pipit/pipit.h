@@ -29,6 +29,7 @@
 #include "pipit/fetch.h"
 #include "pipit/inspect.h"
 #include "pipit/machine.h"
+#include "pipit/precision.h"
 #include "pipit/profile.h"
 #include "pipit/prune.h"
 #include "pipit/quantize.h"

@@ -53,7 +53,7 @@ bool takes_rows(const PruneOptions& options) {
 }
 
 bool for_int8(const PruneOptions& options) {
-  return options.classifier.load.precision == Precision::int8;
+  return options.classifier.load.precision.kind() == Precision::int8;
 }
 
 // INT8 kernels leave out four neighbouring channels at a time.
@@ -87,9 +87,13 @@ void check(const PruneOptions& options, const fs::path& images) {
     if (std::ranges::find(all, value) == all.end())
       throw ArgumentError(fmt::format("{} {}; expected one of {}", what, value, fmt::join(all, ", ")));
   };
-  if (load.device != DeviceKind::cpu || (load.precision != Precision::fp32 && !for_int8(options)))
+  if (load.device != DeviceKind::cpu || (load.precision.kind() != Precision::fp32 && !for_int8(options)))
     throw ArgumentError(fmt::format("pruning for {} on {} is not possible; expected fp32 or int8 on cpu",
-                                    precision_name(load.precision), device_name(load.device)));
+                                    load.precision.name(), device_name(load.device)));
+  if (const Int8* const int8 = load.precision.int8();
+      int8 != nullptr && !(int8->plan.empty() && int8->keep.empty()))
+    throw ArgumentError(
+        "Int8::plan and Int8::keep are not for pruning, which calibrates the pruned model itself");
   need("neighbouring channels that are removed together:", group_size(options), {1, 4, 8, 16});
   if (options.panel) need("outputs of a panel:", *options.panel, {0, 1, 16, 32});
   need("channels of a block:", options.block, {4, 8, 16, 32});
@@ -280,7 +284,6 @@ class Pruner {
   static CompileOptions fp32_options(const PruneOptions& options) {
     LoadOptions load = options.classifier.load;
     load.precision = Precision::fp32;
-    load.plan.clear();
     return compile_options(load);
   }
 

@@ -55,7 +55,8 @@ enum class PrunedRows : std::uint8_t {
 /// How a model is pruned.
 struct PruneOptions {
   /// How the model is read, compiled and used. LoadOptions::precision, fp32 or int8, is the precision on the CPU for
-  /// which it is pruned; with int8 the result is calibrated on 100 of the images and written as quantize() does.
+  /// which it is pruned; with int8, without options, the result is calibrated on 100 of the images and written as
+  /// quantize() does.
   ClassifierOptions classifier = {};
   PruneGoal goal = {};                               ///< the goal
   PruneMode mode = PruneMode::automatic;             ///< what is removed together

@@ -22,7 +22,7 @@ QuantizedFile quantize(const std::string& model, const std::filesystem::path& pl
   Model loaded = detail::read_model(model, options.load);
   const bool symbolic_batch = !loaded.fixed_batch && !options.load.batch;
   const detail::QuantizedFile file =
-      detail::quantized_file(std::move(loaded), plan, detail::kept_of(options.load),
+      detail::quantized_file(std::move(loaded), plan, detail::kept_of(options.keep),
                              options.signed_activations ? DType::i8 : DType::u8, symbolic_batch);
   write_file(output, file.bytes);
   QuantizedFile result;

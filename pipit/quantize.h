@@ -14,9 +14,11 @@ namespace pipit::tools {
 
 /// How a quantized file is written.
 struct QuantizeOptions {
-  /// How the model is read, and LoadOptions::keep; its other members have no part in it. Without a batch that stays
-  /// open where the model leaves it open.
+  /// How the model is read; its other members have no part in it. Without a batch that stays open where the model
+  /// leaves it open.
   LoadOptions load = {};
+  /// Layers that stay in floating point besides those that the plan keeps, or do not, as Int8::keep.
+  std::vector<std::string> keep = {};
   bool signed_activations =
       false;  ///< i8 with zero point 0 instead of u8 with 128; both hold the same values
 };

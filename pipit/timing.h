@@ -14,11 +14,10 @@ namespace pipit::tools {
 /// Settings and data of bench() and profile_model(): every combination of the lists, precisions outermost, then
 /// batches, then threads. An empty list stands for the value of `load`.
 struct TimingOptions {
-  /// How models are read and compiled. Options for one precision (plan, keep, group_size) apply only to that precision.
-  LoadOptions load = {};
-  std::vector<Precision> precisions = {};  ///< instead of LoadOptions::precision
-  std::vector<std::int64_t> batches = {};  ///< instead of LoadOptions::batch
-  std::vector<int> threads = {};           ///< instead of LoadOptions::threads
+  LoadOptions load = {};                        ///< how models are read and compiled
+  std::vector<ModelPrecision> precisions = {};  ///< instead of LoadOptions::precision
+  std::vector<std::int64_t> batches = {};       ///< instead of LoadOptions::batch
+  std::vector<int> threads = {};                ///< instead of LoadOptions::threads
   /// FILE or NAME=FILE for inputs: a .npy file with the shape of the input or of one sample, which is repeated through
   /// the batch, or an image, which is prepared as by a Classifier. Inputs without a file get random numbers, always the
   /// same.

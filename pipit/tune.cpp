@@ -245,13 +245,12 @@ TunedPlan tune(const std::string& name, const fs::path& folder, const fs::path& 
   tell(notes_on(model, preparation, true, false, {}, 0));
   const ClassOutput scores = class_output(model.graph, model, classifier.scores, classifier.threshold);
   std::vector<std::string> preprocess_differences;
-  const bool given = !classifier.load.plan.empty();
+  const bool given = !options.plan.empty();
   QuantizationPlan plan =
-      given ? read_plan_for(classifier.load.plan, model.graph) : empty_plan(model, preparation.preprocess);
+      given ? read_plan_for(options.plan, model.graph) : empty_plan(model, preparation.preprocess);
   if (given) {
     if (!arrays) preprocess_differences = differences_from(plan, preparation.preprocess);
-    if (!preprocess_differences.empty())
-      tell({differences_note(classifier.load.plan, preprocess_differences)});
+    if (!preprocess_differences.empty()) tell({differences_note(options.plan, preprocess_differences)});
     tell(scale_notes(plan));
   } else if (arrays) {
     plan.preprocess.clear();
@@ -268,8 +267,6 @@ TunedPlan tune(const std::string& name, const fs::path& folder, const fs::path& 
 
   LoadOptions load = classifier.load;
   load.precision = Precision::fp32;
-  load.plan.clear();
-  load.keep.clear();  // the plan has them
   std::vector<fs::path> calibrated_on;
   if (!given) calibrated_on = spread(paths_of(split.search), options.calibrate_limit);
   std::int64_t calibrated = std::ssize(calibrated_on);
@@ -283,7 +280,7 @@ TunedPlan tune(const std::string& name, const fs::path& folder, const fs::path& 
     tell(done.notes);
   }
   keep_defaults_as(keep_as_of(options), plan, fused);
-  tell(keep_nodes(plan, fused, kept_of(classifier.load)));
+  tell(keep_nodes(plan, fused, kept_of(options.keep)));
   const MixedModel mixed(std::move(fused), plan, compile_options(load), keep_as_of(options));
   Tuner tuner(options, mixed, scores, split, preparation.preprocess);
   naming(model.name, [&] {

@@ -19,9 +19,13 @@ namespace pipit::tools {
 
 /// How layers are chosen.
 struct TuneOptions {
-  /// How the model is read, compiled and used. With LoadOptions::plan its scales are used, and its images belong to the
-  /// search; else scales are found first. Accuracy and times are those of LoadOptions::device.
+  /// How the model is read, compiled and used; its precision has no part in it. Accuracy and times are those of
+  /// LoadOptions::device.
   ClassifierOptions classifier = {};
+  /// A plan whose scales are used, and whose images belong to the search. Empty: scales are found first.
+  std::filesystem::path plan = {};
+  /// Layers that stay in floating point from the start, or do not although the plan keeps them, as Int8::keep.
+  std::vector<std::string> keep = {};
   double max_drop = 1;  ///< the largest drop against fp32 that is allowed, in points
   /// Percent, from 50 on: how sure the search must be, from its own images, that the drop is within max_drop. 50 takes
   /// the measured drop as it is; higher values keep more layers and need many images.
@@ -75,7 +79,7 @@ struct TunedPlan {
 };
 
 /// Finds the layers of a model to keep in floating point so that INT8 costs at most TuneOptions::max_drop, and writes
-/// the plan that says so to `output`, which may be LoadOptions::plan. `images`: with their classes, as evaluate() takes
+/// the plan that says so to `output`, which may be TuneOptions::plan. `images`: with their classes, as evaluate() takes
 /// them. Half of them are for the search, the others only for the check after it. Layers are ordered by the noise that
 /// each causes at the output, and by the drop that it causes, per millisecond that keeping it costs; then more and more
 /// of them are kept, and each step is evaluated and timed in turns with INT8 throughout (docs/quantization.md). Throws

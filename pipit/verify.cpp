@@ -293,7 +293,7 @@ void check(const VerifyOptions& options) {
   if (!(options.atol >= 0)) refuse("atol", options.atol);
   if (options.norm && !(*options.norm > 0))
     throw ArgumentError(fmt::format("norm is {}; expected more than 0", *options.norm));
-  if (options.load.precision == Precision::int8 && options.load.plan.empty())
+  if (options.load.precision.kind() == Precision::int8 && plan_of(options.load).empty())
     throw ArgumentError("precision int8 needs a plan with the scales that calibrate() writes");
 }
 

@@ -75,7 +75,7 @@ tools::BenchOptions library_options(const BenchOptions& options) {
   tools::BenchOptions how = options.how;
   how.timing.load = options.common.load_options();
   options.model.add_to(how.timing.load);
-  options.settings.add_to(how.timing);
+  options.settings.add_to(how.timing, options.common);
   how.streams = options.settings.streams;
   return how;
 }

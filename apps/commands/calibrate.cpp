@@ -139,6 +139,7 @@ tools::Calibration calibrate_images(const CalibrateOptions& options, const tools
   const bool quiet = options.common.quiet;
   tools::CalibrateOptions how;
   how.load = options.common.load_options();
+  how.keep = options.common.keep;
   options.model.add_to(how.load);
   how.preprocess = options.image.preprocess_options();
   how.range = range;

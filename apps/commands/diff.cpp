@@ -111,6 +111,7 @@ int diff(const DiffOptions& options) {
   if (common.plan.empty()) throw CLI::RequiredError("--plan");
   tools::DiffOptions how;
   how.load = common.load_options();
+  how.keep = common.keep;
   options.model.add_to(how.load);
   how.preprocess = options.image.preprocess_options();
   how.limit = options.limit;

@@ -102,7 +102,7 @@ tools::ProfileModelOptions library_options(const ProfileOptions& options) {
   tools::ProfileModelOptions how = options.how;
   how.timing.load = options.common.load_options();
   options.model.add_to(how.timing.load);
-  options.settings.add_to(how.timing);
+  options.settings.add_to(how.timing, options.common);
   return how;
 }
 

@@ -28,7 +28,7 @@ int quantize(const QuantizeCommand& options) {
   check_output("--output", options.output, {model, options.common.plan});
   tools::QuantizeOptions how;
   options.model.add_to(how.load);
-  how.load.keep = options.common.keep;
+  how.keep = options.common.keep;
   how.signed_activations = options.activations == "s8";
   const tools::QuantizedFile file = tools::quantize(model, options.common.plan, options.output, how);
   if (!options.common.quiet) print_notes(file.notes);

@@ -45,6 +45,8 @@ tools::TuneOptions library_options(const TuneOptions& options) {
   classifier.labels = options.image.labels;
   classifier.scores = options.image.score_kind();
   classifier.threshold = options.image.threshold;
+  how.plan = options.common.plan;
+  how.keep = options.common.keep;
   how.max_drop = options.max_drop;
   how.confidence = options.confidence;
   how.judge_by = options.judge_by == "labels" ? tools::JudgeBy::labels : tools::JudgeBy::model;

@@ -202,15 +202,24 @@ void CommonOptions::check_precision() const {
                                                                precision_name(precision)));
 }
 
+ModelPrecision CommonOptions::with_options(Precision kind) const {
+  switch (kind) {
+    case Precision::int8:
+      return Int8{.plan = plan, .keep = keep};
+    case Precision::int8_dynamic:
+      return Int8Dynamic{.per_sample_scales = dynamic_scales != "per-tensor"};
+    case Precision::w4:
+      return W4{.group = group_size.value_or(0)};
+    default:
+      return kind;
+  }
+}
+
 LoadOptions CommonOptions::load_options() const {
   LoadOptions load;
   load.device = device;
   load.threads = threads;
-  load.precision = precision;
-  load.keep = keep;
-  load.per_sample_scales = dynamic_scales != "per-tensor";
-  load.group_size = group_size.value_or(0);
-  load.plan = plan;
+  load.precision = with_options(precision);
   tuning.add_to(load);
   load.prefer_kernels = prefer_kernels;
   load.exclude_kernels = exclude_kernels;

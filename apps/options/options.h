@@ -55,6 +55,8 @@ struct CommonOptions {
   void add_kernels_to(CLI::App& command);
   /// Throws CLI::ValidationError for an option (--plan, ...) of another --precision.
   void check_precision() const;
+  /// That precision with those of these options that are its own.
+  ModelPrecision with_options(Precision kind) const;
   /// Throws CLI::ValidationError where --precision int8 lacks --plan, which models do that are not quantized already.
   void need_plan() const;
   /// How a model is compiled; ModelOptions says how it is read.

@@ -45,8 +45,9 @@ void SettingLists::check(const CommonOptions& given) const {
   }
 }
 
-void SettingLists::add_to(tools::TimingOptions& options) const {
-  for (const std::string& name : precisions) options.precisions.push_back(apps::precisions().at(name));
+void SettingLists::add_to(tools::TimingOptions& options, const CommonOptions& common) const {
+  for (const std::string& name : precisions)
+    options.precisions.push_back(common.with_options(apps::precisions().at(name)));
   options.batches = batches;
   options.threads = threads;
 }

@@ -17,8 +17,8 @@ struct SettingLists {
   /// CommonOptions::check_precision() for each precision; an option of one is for that one only. Throws
   /// CLI::ValidationError.
   void check(const CommonOptions& common) const;
-  /// All but streams.
-  void add_to(tools::TimingOptions& options) const;
+  /// All but streams; the options of each precision are those of `common`.
+  void add_to(tools::TimingOptions& options, const CommonOptions& common) const;
   /// Of combinations, without streams.
   std::size_t count() const;
 };

@@ -23,14 +23,7 @@ pipit_classifier* pipit_classifier_load(const char* model, const pipit_options* 
                                         pipit_status** status) {
   return made(status, [&] {
     need(model, "model");
-    const pipit_options& all = given(options);
-    ClassifierOptions how;
-    how.load = all.load;
-    how.preprocess = all.preprocess;
-    how.labels = all.labels;
-    how.scores = all.scores;
-    how.threshold = all.threshold;
-    Classifier classifier(model, how);
+    Classifier classifier(model, given(options).classifier_options());
     std::string preprocessing = classifier.preprocessing();
     return new pipit_classifier{std::move(classifier), std::move(preprocessing)};
   });

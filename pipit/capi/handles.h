@@ -28,7 +28,11 @@ struct pipit_status {
 };
 
 struct pipit_options {
-  pipit::LoadOptions load;
+  pipit::LoadOptions load;  // but for its precision, whose options may come in any order
+  pipit::Precision precision = pipit::Precision::fp32;
+  pipit::Int8 int8;
+  std::optional<pipit::Int8Dynamic> int8_dynamic;
+  std::optional<pipit::W4> w4;
   pipit::PreprocessOptions preprocess;
   std::string labels;
   std::optional<pipit::ScoreKind> scores;
@@ -39,6 +43,13 @@ struct pipit_options {
   pipit::tools::BenchOptions bench;        // likewise
   pipit::tools::EvaluateOptions evaluate;  // likewise
   pipit::tools::PruneOptions prune;        // likewise
+
+  /// `precision` with its options. Throws ArgumentError for options of another one.
+  pipit::ModelPrecision model_precision() const;
+  /// `load` with that.
+  pipit::LoadOptions load_options() const;
+  /// The same with what is for images.
+  pipit::ClassifierOptions classifier_options() const;
 };
 
 struct pipit_model {

@@ -108,7 +108,7 @@ Words<T> named_by(std::string_view (*name)(T), std::initializer_list<T> values) 
 
 void set_precision(pipit_options& o, const std::string& v) {
   using enum Precision;
-  o.load.precision = one_of(named_by(precision_name, {fp32, fp16, bf16, int8, int8_dynamic, w8, w4}), v);
+  o.precision = one_of(named_by(precision_name, {fp32, fp16, bf16, int8, int8_dynamic, w8, w4}), v);
 }
 
 void set_device(pipit_options& o, const std::string& v) {
@@ -187,7 +187,7 @@ void add_keep(pipit_options& o, const std::string& v) {
   } catch (const Error& e) {
     throw Refused{std::string("NAME=PRECISION (") + e.what() + ")"};
   }
-  o.load.keep.push_back(v);
+  o.int8.keep.push_back(v);
 }
 
 void add_kernel(pipit_options& o, const std::string& v) {
@@ -197,11 +197,12 @@ void add_kernel(pipit_options& o, const std::string& v) {
 }
 
 void set_dynamic_scales(pipit_options& o, const std::string& v) {
-  o.load.per_sample_scales = one_of(Words<bool>{{"per-sample", true}, {"per-tensor", false}}, v);
+  o.int8_dynamic =
+      Int8Dynamic{.per_sample_scales = one_of(Words<bool>{{"per-sample", true}, {"per-tensor", false}}, v)};
 }
 
 void set_group_size(pipit_options& o, const std::string& v) {
-  o.load.group_size = one_of(Words<std::int64_t>{{"32", 32}, {"64", 64}, {"128", 128}}, v);
+  o.w4 = W4{.group = one_of(Words<std::int64_t>{{"32", 32}, {"64", 64}, {"128", 128}}, v)};
 }
 
 void set_percentile(pipit_options& o, const std::string& v) {
@@ -268,7 +269,7 @@ const Option kOptions[] = {
     {"allow-fallback", "true|false", [](O& o, const V& v) { o.load.allow_fallback = flag(v); }},
     {"threads", "N", [](O& o, const V& v) { o.load.threads = integer(v, 0, 1024); }},
     {"precision", "fp32|fp16|bf16|int8|int8-dynamic|w8|w4", set_precision},
-    {"plan", "FILE", [](O& o, const V& v) { o.load.plan = v; }},
+    {"plan", "FILE", [](O& o, const V& v) { o.int8.plan = v; }},
     {"keep", "NAME=PRECISION", add_keep},
     {"dynamic-scales", "per-sample|per-tensor", set_dynamic_scales},
     {"group-size", "32|64|128", set_group_size},
@@ -350,6 +351,32 @@ void set_option(pipit_options& options, const std::string& name, const std::stri
 }  // namespace
 
 using namespace pipit::internal::capi;
+
+pipit::ModelPrecision pipit_options::model_precision() const {
+  const auto only_for = [&](Precision other, bool given, const std::string& what) {
+    if (given && precision != other)
+      throw ArgumentError(what + " is for precision " + std::string(precision_name(other)) + ", not " +
+                          std::string(precision_name(precision)));
+  };
+  only_for(Precision::int8, !int8.plan.empty(), "the plan " + int8.plan.string());
+  only_for(Precision::int8, !int8.keep.empty(), "keep");
+  only_for(Precision::int8_dynamic, int8_dynamic.has_value(), "dynamic-scales");
+  only_for(Precision::w4, w4.has_value(), "group-size");
+  if (precision == Precision::int8) return int8;
+  if (int8_dynamic) return *int8_dynamic;
+  if (w4) return *w4;
+  return precision;
+}
+
+pipit::LoadOptions pipit_options::load_options() const {
+  LoadOptions all = load;
+  all.precision = model_precision();
+  return all;
+}
+
+pipit::ClassifierOptions pipit_options::classifier_options() const {
+  return {load_options(), preprocess, labels, scores, threshold};
+}
 
 pipit_options* pipit_options_new(pipit_status** status) {
   return made(status, [] { return new pipit_options; });

@@ -17,6 +17,7 @@ pipit_code pipit_calibrate(const char* model, const char* const* images, size_t 
     const pipit_options& all = given(options);
     tools::CalibrateOptions how = all.calibrate;
     how.load = all.load;
+    how.keep = all.int8.keep;
     how.preprocess = all.preprocess;
     how.progress = [&](std::int64_t images_done, std::int64_t total) {
       advance(progress, user, images_done, total);
@@ -35,6 +36,7 @@ pipit_code pipit_quantize(const char* model, const char* plan, const char* outpu
     const pipit_options& all = given(options);
     tools::QuantizeOptions how;
     how.load = all.load;
+    how.keep = all.int8.keep;
     how.signed_activations = all.signed_activations;
     set_notes(notes, tools::quantize(model, plan, output, how).notes);
   });
@@ -47,7 +49,7 @@ char* pipit_evaluate_json(const char* model, const char* folder, const pipit_opt
     need(folder, "folder");
     const pipit_options& all = given(options);
     tools::EvaluateOptions how = all.evaluate;
-    how.classifier = {all.load, all.preprocess, all.labels, all.scores, all.threshold};
+    how.classifier = all.classifier_options();
     how.progress = [&](std::int64_t images_done, std::int64_t total, const std::string&) {
       advance(progress, user, images_done, total);
     };
@@ -84,11 +86,11 @@ char* pipit_bench_json(const char* const* models, size_t model_count, const pipi
     }
     const pipit_options& all = given(options);
     tools::BenchOptions how = all.bench;
-    how.timing.load = all.load;
+    how.timing.load = all.load_options();
     if (all.evaluate.against) {
       const tools::Baseline& base = *all.evaluate.against;
       how.against = base.model;
-      if (base.model.empty()) how.timing.precisions = {base.precision, all.load.precision};
+      if (base.model.empty()) how.timing.precisions = {base.precision, how.timing.load.precision};
     }
     how.progress = [&](std::int64_t rows, std::int64_t total, const std::string&) {
       advance(progress, user, rows, total);
@@ -115,7 +117,7 @@ char* pipit_prune_json(const char* model, const char* images, const char* output
     need(output, "output");
     const pipit_options& all = given(options);
     tools::PruneOptions how = all.prune;
-    how.classifier = {all.load, all.preprocess, all.labels, all.scores, all.threshold};
+    how.classifier = all.classifier_options();
     how.progress.update = [&](const std::string&, std::int64_t part, std::int64_t total) {
       advance(progress, user, part, total);
     };

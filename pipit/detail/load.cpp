@@ -68,11 +68,6 @@ std::map<std::string, std::string, std::less<>> kernels_of(const ExecutionPlan& 
 void check(const LoadOptions& options) {
   check_range("threads", options.threads, 0, 1024);
   check_range("micro_batch", options.micro_batch.value_or(0), 0, 65536);
-  const std::int64_t group = options.group_size;
-  if (group != 0 && group != 32 && group != 64 && group != 128)
-    fail("group_size is {}; expected 32, 64 or 128, or 0", group);
-  if (options.precision != Precision::int8 && !options.plan.empty())
-    fail("{}: a quantization plan is for Precision::int8", options.plan.string());
 }
 
 }  // namespace
@@ -143,15 +138,20 @@ std::shared_ptr<KernelTuning> kernel_tuning(Tuning tuning, const std::filesystem
 }
 
 void check_precision(const std::string& model, const Graph& graph, const LoadOptions& options) {
-  naming(model, [&] { check_unquantized(graph, options.precision); });
-  if (options.precision == Precision::int8 && options.plan.empty())
+  naming(model, [&] { check_unquantized(graph, options.precision.kind()); });
+  if (options.precision.kind() == Precision::int8 && plan_of(options).empty())
     throw ArgumentError(model +
                         ": int8 needs a quantization plan with the scales that pipit calibrate writes");
 }
 
-std::vector<QuantizationPlan::Kept> kept_of(const LoadOptions& options) {
+std::filesystem::path plan_of(const LoadOptions& options) {
+  const Int8* const int8 = options.precision.int8();
+  return int8 != nullptr ? int8->plan : std::filesystem::path();
+}
+
+std::vector<QuantizationPlan::Kept> kept_of(std::span<const std::string> keep) {
   std::vector<QuantizationPlan::Kept> kept;
-  for (const std::string& text : options.keep) kept.push_back(parse_keep(text));
+  for (const std::string& text : keep) kept.push_back(parse_keep(text));
   return kept;
 }
 
@@ -160,12 +160,14 @@ CompileOptions compile_options(const LoadOptions& options) {
   CompileOptions how;
   how.gpus = options.gpus;
   how.tuning = kernel_tuning(options.tuning, options.tuning_cache);
-  how.keep = kept_of(options);
-  how.per_sample_scales = options.per_sample_scales;
-  how.group_size = options.group_size;
+  const ModelPrecision& precision = options.precision;
+  if (precision.int8() != nullptr) how.keep = kept_of(precision.int8()->keep);
+  if (precision.int8_dynamic() != nullptr)
+    how.per_sample_scales = precision.int8_dynamic()->per_sample_scales;
+  if (precision.w4() != nullptr) how.group_size = precision.w4()->group;
   PlanOptions& planning = how.planning;
   planning.device = options.device;
-  planning.precision = options.precision;
+  planning.precision = precision.kind();
   planning.threads = options.threads;
   planning.prefer_kernels = kernels(options.prefer_kernels);
   planning.exclude_kernels = kernels(options.exclude_kernels);
@@ -211,12 +213,12 @@ std::shared_ptr<CompiledState> compile_model(Model model, const LoadOptions& opt
   check_precision(model.name, model.graph, options);
   naming(model.name, [&] {
     CompileOptions how = compile_options(options);
-    if (!options.plan.empty()) {
-      how.scales = read_plan_for(options.plan, model.graph);
+    if (const std::filesystem::path plan = plan_of(options); !plan.empty()) {
+      how.scales = read_plan_for(plan, model.graph);
       const std::vector<std::string> differences = with.preprocess != nullptr
                                                        ? differences_from(*how.scales, *with.preprocess)
                                                        : std::vector<std::string>{};
-      if (!differences.empty()) state->notes.push_back(differences_note(options.plan, differences));
+      if (!differences.empty()) state->notes.push_back(differences_note(plan, differences));
     }
     if (with.like != nullptr && options.device == DeviceKind::cpu)
       how.planning.kernels_of_nodes = kernels_of(*with.like);

@@ -24,11 +24,10 @@ std::vector<Runner> make_runners(std::string model, Graph graph, const RunnerOpt
     if (options.tuning) how.tuning = options.tuning;
     std::vector<std::string> notes;
     std::vector<std::string> preprocess_differences;
-    if (!load.plan.empty()) {
-      how.scales = read_plan_for(load.plan, graph);
+    if (const std::filesystem::path plan = plan_of(load); !plan.empty()) {
+      how.scales = read_plan_for(plan, graph);
       if (options.preprocess) preprocess_differences = differences_from(*how.scales, *options.preprocess);
-      if (!preprocess_differences.empty())
-        notes.push_back(differences_note(load.plan, preprocess_differences));
+      if (!preprocess_differences.empty()) notes.push_back(differences_note(plan, preprocess_differences));
     }
     const TensorDesc* input = graph.inputs().empty() ? nullptr : &graph.value(graph.inputs()[0]).desc;
     // A model that takes bytes, or one image without a batch, gets what it takes.

@@ -15,19 +15,13 @@ namespace pipit::internal::detail {
 
 namespace {
 
-// How a model is compiled in that setting, without what is for other precisions.
+// How a model is compiled in that setting.
 LoadOptions load_options(const LoadOptions& given, const TimedSetting& setting) {
   LoadOptions load = given;
   load.precision = setting.precision;
   load.batch = setting.batch;
   const bool shared = load.device == DeviceKind::cpu;
   load.threads = shared ? (setting.threads + setting.streams - 1) / setting.streams : setting.threads;
-  if (load.precision != Precision::int8) {
-    load.plan.clear();
-    load.keep.clear();
-  }
-  if (load.precision != Precision::w4) load.group_size = 0;
-  if (load.precision != Precision::int8_dynamic) load.per_sample_scales = true;
   return load;
 }
 
@@ -41,8 +35,8 @@ void check_least(const std::vector<T>& values, T least, const char* what) {
 }  // namespace
 
 std::string TimedSetting::text() const {
-  return fmt::format("{}, batch {}, {}{}", precision_name(precision), batch.value_or(1),
-                     counted(threads, "thread"), streams > 1 ? fmt::format(", {} streams", streams) : "");
+  return fmt::format("{}, batch {}, {}{}", precision.name(), batch.value_or(1), counted(threads, "thread"),
+                     streams > 1 ? fmt::format(", {} streams", streams) : "");
 }
 
 std::vector<TimedSetting> settings_of(const tools::TimingOptions& options, const std::vector<int>& streams) {
@@ -56,7 +50,7 @@ std::vector<TimedSetting> settings_of(const tools::TimingOptions& options, const
   std::vector<std::optional<std::int64_t>> batches(options.batches.begin(), options.batches.end());
   if (batches.empty()) batches.push_back(load.batch);
   std::vector<TimedSetting> settings;
-  for (const Precision precision : all(options.precisions, load.precision)) {
+  for (const ModelPrecision& precision : all(options.precisions, load.precision)) {
     for (const auto& batch : batches) {
       for (const int threads : all(options.threads, load.threads)) {
         for (const int sessions : all(streams, 1))

@@ -12,7 +12,7 @@
 namespace pipit::internal::detail {
 
 struct TimedSetting {
-  Precision precision = Precision::fp32;
+  ModelPrecision precision;
   std::optional<std::int64_t> batch;  ///< unset: 1, or what the file fixes
   int threads = 0;                    ///< not 0; of all streams together
   int streams = 1;                    ///< sessions of one plan that run at once

@@ -79,9 +79,15 @@ def recipe(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def assign(function: str, given: Mapping[str, Any], *targets: object) -> None:
-    """Sets each option in the first struct that has it. Raises TypeError for an option that no struct has, and
-    ArgumentError for an invalid value."""
-    for name, value in normalized(given).items():
+    """Sets each option in the first struct that has it; a precision and its options are one value there. Raises
+    TypeError for an option that no struct has, and ArgumentError for an invalid value."""
+    options = normalized(given)
+    setter = "_set_precisions" if "precisions" in options else "_set_precision"
+    holder = next((t for t in targets if hasattr(type(t), setter)), None)
+    precision = _pipit.PrecisionOptions()
+    if holder is not None:
+        targets = (*targets, precision)
+    for name, value in options.items():
         target = next((t for t in targets if hasattr(type(t), name)), None)
         if target is None or (name in NESTED and name in given):
             raise TypeError(f"{function}() got an unexpected keyword argument '{name}'")
@@ -93,6 +99,8 @@ def assign(function: str, given: Mapping[str, Any], *targets: object) -> None:
                 ", ".join(map(repr, choices)) if choices else "another type; help(pipit." + function + ") lists options"
             )
             raise _refuse(name, given.get(name, value), expected) from None
+    if holder is not None:
+        getattr(holder, setter)(precision)
 
 
 def load_options(function: str, given: Mapping[str, Any]) -> _pipit.LoadOptions:

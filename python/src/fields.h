@@ -20,6 +20,12 @@ class OptionFields {
     class_.def_rw(name, member);
     return *this;
   }
+  /// A function that sets members.
+  template <typename Set>
+  OptionFields& set(const char* name, Set set) {
+    class_.def(name, set);
+    return *this;
+  }
 
  private:
   nb::class_<T> class_;

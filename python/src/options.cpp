@@ -1,10 +1,68 @@
 // The structs of options. python/pipit/_options.py sets their members from keyword arguments.
+#include <algorithm>
+
 #include "python/src/fields.h"
 #include "python/src/module.h"
 
 namespace pipit::internal::python {
 
 namespace {
+
+// The options of a precision as keyword arguments give them, in any order: of one precision or a list of them.
+struct PrecisionOptions {
+  Precision precision = Precision::fp32;
+  std::vector<Precision> precisions;
+  std::filesystem::path plan;
+  std::vector<std::string> keep;
+  std::optional<bool> per_sample_scales;
+  std::optional<std::int64_t> group_size;
+
+  ModelPrecision with_options(Precision kind) const {
+    switch (kind) {
+      case Precision::int8:
+        return Int8{.plan = plan, .keep = keep};
+      case Precision::int8_dynamic:
+        return Int8Dynamic{.per_sample_scales = per_sample_scales.value_or(true)};
+      case Precision::w4:
+        return W4{.group = group_size.value_or(0)};
+      default:
+        return kind;
+    }
+  }
+  // Throws ArgumentError for an option of a precision that is not asked for.
+  void check() const {
+    const std::vector<Precision> all = precisions.empty() ? std::vector{precision} : precisions;
+    const auto only_for = [&](Precision other, bool given, const char* name) {
+      if (!given || std::find(all.begin(), all.end(), other) != all.end()) return;
+      throw ArgumentError(std::string(name) + "= is for precision='" + std::string(precision_name(other)) +
+                          "', not '" + std::string(precision_name(all[0])) + "'");
+    };
+    only_for(Precision::int8, !plan.empty(), "plan");
+    only_for(Precision::int8, !keep.empty(), "keep");
+    only_for(Precision::int8_dynamic, per_sample_scales.has_value(), "per_sample_scales");
+    only_for(Precision::w4, group_size.has_value(), "group_size");
+  }
+  ModelPrecision one() const {
+    check();
+    return with_options(precision);
+  }
+  std::vector<ModelPrecision> several() const {
+    check();
+    std::vector<ModelPrecision> all;
+    for (const Precision kind : precisions) all.push_back(with_options(kind));
+    return all;
+  }
+};
+
+void bind_precision(nb::module_& module) {
+  OptionFields<PrecisionOptions>(module, "PrecisionOptions", "A precision, or several, with options")
+      .field("precision", &PrecisionOptions::precision)
+      .field("precisions", &PrecisionOptions::precisions)
+      .field("plan", &PrecisionOptions::plan)
+      .field("keep", &PrecisionOptions::keep)
+      .field("per_sample_scales", &PrecisionOptions::per_sample_scales)
+      .field("group_size", &PrecisionOptions::group_size);
+}
 
 void bind_load(nb::module_& module) {
   OptionFields<LoadOptions>(module, "LoadOptions", "pipit::LoadOptions")
@@ -17,11 +75,7 @@ void bind_load(nb::module_& module) {
       .field("device", &LoadOptions::device)
       .field("gpus", &LoadOptions::gpus)
       .field("threads", &LoadOptions::threads)
-      .field("precision", &LoadOptions::precision)
-      .field("plan", &LoadOptions::plan)
-      .field("keep", &LoadOptions::keep)
-      .field("per_sample_scales", &LoadOptions::per_sample_scales)
-      .field("group_size", &LoadOptions::group_size)
+      .set("_set_precision", [](LoadOptions& o, const PrecisionOptions& p) { o.precision = p.one(); })
       .field("tuning", &LoadOptions::tuning)
       .field("tuning_cache", &LoadOptions::tuning_cache)
       .field("prefer_kernels", &LoadOptions::prefer_kernels)
@@ -60,6 +114,7 @@ void bind_calibrate(nb::module_& module) {
       .field("ncnn_table", &PlanFiles::ncnn_table);
   OptionFields<CalibrateOptions>(module, "CalibrateOptions", "pipit::tools::CalibrateOptions")
       .field("load", &CalibrateOptions::load)
+      .field("keep", &CalibrateOptions::keep)
       .field("preprocess", &CalibrateOptions::preprocess)
       .field("range", &CalibrateOptions::range)
       .field("per_channel_weights", &CalibrateOptions::per_channel_weights)
@@ -70,6 +125,7 @@ void bind_calibrate(nb::module_& module) {
       .field("strict", &CalibrateOptions::strict);
   OptionFields<QuantizeOptions>(module, "QuantizeOptions", "pipit::tools::QuantizeOptions")
       .field("load", &QuantizeOptions::load)
+      .field("keep", &QuantizeOptions::keep)
       .field("signed_activations", &QuantizeOptions::signed_activations);
 }
 
@@ -77,7 +133,7 @@ void bind_measuring(nb::module_& module) {
   using namespace tools;
   OptionFields<Baseline>(module, "Baseline", "pipit::tools::Baseline")
       .field("model", &Baseline::model)
-      .field("precision", &Baseline::precision);
+      .set("_set_precision", [](Baseline& o, const PrecisionOptions& p) { o.precision = p.one(); });
   OptionFields<EvaluateOptions>(module, "EvaluateOptions", "pipit::tools::EvaluateOptions")
       .field("classifier", &EvaluateOptions::classifier)
       .field("truth", &EvaluateOptions::truth)
@@ -87,6 +143,8 @@ void bind_measuring(nb::module_& module) {
       .field("max_drop", &EvaluateOptions::max_drop);
   OptionFields<TuneOptions>(module, "TuneOptions", "pipit::tools::TuneOptions")
       .field("classifier", &TuneOptions::classifier)
+      .field("plan", &TuneOptions::plan)
+      .field("keep", &TuneOptions::keep)
       .field("max_drop", &TuneOptions::max_drop)
       .field("confidence", &TuneOptions::confidence)
       .field("judge_by", &TuneOptions::judge_by)
@@ -96,6 +154,7 @@ void bind_measuring(nb::module_& module) {
       .field("strict", &TuneOptions::strict);
   OptionFields<DiffOptions>(module, "DiffOptions", "pipit::tools::DiffOptions")
       .field("load", &DiffOptions::load)
+      .field("keep", &DiffOptions::keep)
       .field("preprocess", &DiffOptions::preprocess)
       .field("limit", &DiffOptions::limit)
       .field("shares", &DiffOptions::shares)
@@ -114,7 +173,7 @@ void bind_timing(nb::module_& module) {
   using namespace tools;
   OptionFields<TimingOptions>(module, "TimingOptions", "pipit::tools::TimingOptions")
       .field("load", &TimingOptions::load)
-      .field("precisions", &TimingOptions::precisions)
+      .set("_set_precisions", [](TimingOptions& o, const PrecisionOptions& p) { o.precisions = p.several(); })
       .field("batches", &TimingOptions::batches)
       .field("threads", &TimingOptions::threads)
       .field("inputs", &TimingOptions::inputs)
@@ -166,6 +225,7 @@ void bind_prune(nb::module_& module) {
 }  // namespace
 
 void bind_options(nb::module_& module) {
+  bind_precision(module);
   bind_load(module);
   bind_images(module);
   bind_calibrate(module);

@@ -299,11 +299,10 @@ TEST(CompiledModel, RefusesOptionsThatMeanNothing) {
                 ThrowsMessage<Error>(AllOf(HasSubstr(kModel), HasSubstr(text))));
   };
   refused([](LoadOptions& o) { o.precision = Precision::int8; }, "needs a quantization plan");
-  refused([](LoadOptions& o) { o.plan = "plan.json"; }, "plan.json");
-  refused([](LoadOptions& o) { o.keep = {"stem=fp32"}; }, "layers to keep");
-  refused([](LoadOptions& o) { o.keep = {"nonsense"}; }, "nonsense");
+  refused([](LoadOptions& o) { o.precision = pipit::Int8{.plan = "plan.json"}; }, "plan.json");
+  refused([](LoadOptions& o) { o.precision = pipit::Int8{.plan = "plan.json", .keep = {"nonsense"}}; },
+          "nonsense");
   refused([](LoadOptions& o) { o.threads = -1; }, "threads is -1");
-  refused([](LoadOptions& o) { o.group_size = 7; }, "group_size is 7");
   refused([](LoadOptions& o) { o.prefer_kernels = {"imaginary"}; }, "no kernel 'imaginary'");
   refused([](LoadOptions& o) { o.gpus = {0}; }, "the device is the CPU");
   refused([](LoadOptions& o) { o.tuning_cache = "cache.json"; }, "cache.json");

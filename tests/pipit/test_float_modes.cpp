@@ -54,7 +54,7 @@ LoadOptions options_for(Precision precision, const fs::path& plan) {
   LoadOptions options;
   options.threads = 2;
   options.precision = precision;
-  if (precision == Precision::int8) options.plan = plan;
+  if (precision == Precision::int8) options.precision = pipit::Int8{.plan = plan};
   return options;
 }
 

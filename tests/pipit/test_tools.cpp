@@ -46,7 +46,7 @@ class Tools : public ::testing::Test {
   std::pair<std::int64_t, std::int64_t> seen;
 };
 
-LoadOptions one_thread(Precision precision = Precision::fp32) {
+LoadOptions one_thread(const pipit::ModelPrecision& precision = {}) {
   LoadOptions options;
   options.threads = 1;
   options.tuning = pipit::Tuning::by_order;
@@ -65,8 +65,7 @@ std::vector<float> scores(const CompiledModel& model) {
 TEST_F(Tools, CalibratesAndQuantizesWithTheSameBits) {
   EXPECT_THAT(notes, Contains(HasSubstr("6 images are few")));
   EXPECT_EQ(seen, (std::pair<std::int64_t, std::int64_t>{6, 6}));
-  LoadOptions int8 = one_thread(Precision::int8);
-  int8.plan = plan;
+  const LoadOptions int8 = one_thread(pipit::Int8{.plan = plan});
   const std::vector<float> planned = scores(CompiledModel(kModel, int8));
   EXPECT_NE(planned, scores(CompiledModel(kModel, one_thread())));
 
@@ -84,8 +83,7 @@ TEST_F(Tools, CalibratesAndQuantizesWithTheSameBits) {
 }
 
 TEST_F(Tools, ThePlanIsForItsModelAlone) {
-  LoadOptions options = one_thread(Precision::int8);
-  options.plan = plan;
+  const LoadOptions options = one_thread(pipit::Int8{.plan = plan});
   EXPECT_THAT([&] { CompiledModel("resnet18", options); },
               ThrowsMessage<Error>(AllOf(HasSubstr("resnet18"), HasSubstr("calibrated for another model"))));
   EXPECT_THAT([&] { tools::quantize("resnet18", plan, scratch / "x.onnx"); },
@@ -124,7 +122,7 @@ TEST_F(Tools, ComparesLayers) {
 
   options.shares = false;
   options.progress = {};
-  options.load.keep = {"first=fp32"};
+  options.keep = {"first=fp32"};
   const tools::Difference kept = tools::diff(kModel, images, plan, options);
   EXPECT_EQ(kept.layers[0].precision, Precision::fp32);
   EXPECT_FALSE(kept.layers[0].noise_alone.has_value());
@@ -237,9 +235,7 @@ TEST_F(Tools, FoldersWithTheSameNamesMakeAPlanThatIsRead) {
     tools::CalibrateOptions options;
     options.load.threads = 1;
     notes = tools::calibrate(kModel, given, {.plan = plan}, options).notes;
-    LoadOptions int8 = one_thread(Precision::int8);
-    int8.plan = plan;
-    const CompiledModel runs(kModel, int8);
+    const CompiledModel runs(kModel, one_thread(pipit::Int8{.plan = plan}));
     tools::quantize(kModel, plan, scratch / "q.onnx");
     std::ifstream stream(plan, std::ios::binary);
     std::string text(std::istreambuf_iterator<char>(stream), {});

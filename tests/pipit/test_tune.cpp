@@ -68,7 +68,7 @@ TEST_F(Tune, WritesAPlanThatKeepsTheChosenLayers) {
 
   // From that plan: nothing is calibrated, and the plan is replaced.
   how.progress = {};
-  how.classifier.load.plan = plan;
+  how.plan = plan;
   images.write("another.bmp", pipit::internal::test::bmp(32, 77));
   EXPECT_EQ(tools::tune(kModel, images.path(), plan, how).calibration_images, 0);
 }

@@ -138,8 +138,7 @@ TEST(Threads, CalibrateCompareAndRunInInt8) {
     compare.shares = false;
     EXPECT_GT(tools::diff(kModel, images, plan, compare).layers.size(), 20U);
     LoadOptions int8;
-    int8.precision = Precision::int8;
-    int8.plan = plan;
+    int8.precision = Int8{.plan = plan};
     int8.threads = 3;
     int8.tuning = Tuning::by_order;
     ModelSession session = CompiledModel(kModel, int8).session();
