@@ -295,7 +295,7 @@ PIPIT_API pipit_code pipit_calibrate(const char* model, const char* const* image
                                      const char* plan, const pipit_options* options, pipit_progress progress,
                                      void* user, char** notes, pipit_status** status);
 /// Writes a model with a plan's scales to `output` as standard ONNX with QuantizeLinear and DequantizeLinear. `notes`
-/// are as in pipit_calibrate(). Options: batch, dim, shape, value, keep, activations.
+/// are as in pipit_calibrate(). Options: batch, dim, shape, value, keep, activations, target.
 PIPIT_API pipit_code pipit_quantize(const char* model, const char* plan, const char* output,
                                     const pipit_options* options, char** notes, pipit_status** status);
 /// Runs a model over the images of `folder`, in one sub-folder for each class, and returns how often it is right: the

@@ -358,8 +358,8 @@ class Pruner {
   std::string written(PruneOutcome& outcome) const {
     if (!outcome.found.int8) return written(outcome.pruned.graph);
     internal::detail::QuantizedFile file =
-        quantized_file(model_.name, outcome.pruned.graph, *outcome.pruned.scales, model_.metadata, DType::u8,
-                       symbolic_batch_);
+        quantized_file(model_.name, outcome.pruned.graph, *outcome.pruned.scales, model_.metadata,
+                       {.symbolic_batch = symbolic_batch_});
     outcome.found.int8->int8_layers = file.quantized;
     outcome.found.int8->float_layers = file.kept;
     return std::move(file.bytes);

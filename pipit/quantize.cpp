@@ -15,15 +15,49 @@ namespace pipit::tools {
 
 using namespace internal;
 
+namespace {
+
+QdqForm form_for(QuantizeTarget target) {
+  switch (target) {
+    case QuantizeTarget::pipit:
+      break;
+    case QuantizeTarget::tensorrt:
+      return {.activation = WrittenActivation::plain, .float_bias = true, .rounded_function = false};
+    case QuantizeTarget::onnxruntime:
+      return {.activation = WrittenActivation::leaky, .rounded_residual = true};
+    case QuantizeTarget::openvino:
+      return {.activation = WrittenActivation::plain, .float_bias = true};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view quantize_target_name(QuantizeTarget target) {
+  switch (target) {
+    case QuantizeTarget::pipit:
+      return "pipit";
+    case QuantizeTarget::tensorrt:
+      return "tensorrt";
+    case QuantizeTarget::onnxruntime:
+      return "onnxruntime";
+    case QuantizeTarget::openvino:
+      return "openvino";
+  }
+  return "?";
+}
+
 QuantizedFile quantize(const std::string& model, const std::filesystem::path& plan,
                        const std::filesystem::path& output, const QuantizeOptions& options) {
   const ScopedFloatMode mode;
   check_output_file(output, std::array{model, plan.string()});
   Model loaded = detail::read_model(model, options.load);
-  const bool symbolic_batch = !loaded.fixed_batch && !options.load.batch;
+  const bool is_signed = options.signed_activations || options.target == QuantizeTarget::tensorrt;
+  const detail::FileForm form = {.activations = is_signed ? DType::i8 : DType::u8,
+                                 .symbolic_batch = !loaded.fixed_batch && !options.load.batch,
+                                 .qdq = form_for(options.target)};
   const detail::QuantizedFile file =
-      detail::quantized_file(std::move(loaded), plan, detail::kept_of(options.keep),
-                             options.signed_activations ? DType::i8 : DType::u8, symbolic_batch);
+      detail::quantized_file(std::move(loaded), plan, detail::kept_of(options.keep), form);
   write_file(output, file.bytes);
   QuantizedFile result;
   result.int8_layers = file.quantized;
@@ -36,7 +70,8 @@ QuantizedFile quantize(const std::string& model, const std::filesystem::path& pl
                                    {"model", model},
                                    {"output", output.string()},
                                    {"preprocess_differences", file.differences},
-                                   {"activations", options.signed_activations ? "s8" : "u8"},
+                                   {"target", quantize_target_name(options.target)},
+                                   {"activations", is_signed ? "s8" : "u8"},
                                    {"int8_nodes", file.quantized},
                                    {"kept_nodes", file.kept},
                                    {"bytes", file.bytes.size()}});

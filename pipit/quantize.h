@@ -5,12 +5,25 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pipit/compiled_model.h"
 #include "pipit/export.h"
 
 namespace pipit::tools {
+
+/// What a quantized file is for. The same plan and the same integers in all of them; readers fuse different patterns of
+/// QuantizeLinear and DequantizeLinear (docs/deploy.md).
+enum class QuantizeTarget : std::uint8_t {
+  pipit,        ///< the bits of Precision::int8 with the plan; other readers compute some layers in floating point
+  tensorrt,     ///< i8 with zero point 0, biases in f32, rounded where TensorRT fuses it into a layer
+  onnxruntime,  ///< every layer rounded by itself, also a convolution before its residual is added
+  openvino,     ///< biases in f32, rounded after the activation only
+};
+
+/// As the command and QuantizedFile::json have it: "pipit", "tensorrt", "onnxruntime" or "openvino".
+PIPIT_API std::string_view quantize_target_name(QuantizeTarget target);
 
 /// How a quantized file is written.
 struct QuantizeOptions {
@@ -19,8 +32,10 @@ struct QuantizeOptions {
   LoadOptions load = {};
   /// Layers that stay in floating point besides those that the plan keeps, or do not, as Int8::keep.
   std::vector<std::string> keep = {};
-  bool signed_activations =
-      false;  ///< i8 with zero point 0 instead of u8 with 128; both hold the same values
+  QuantizeTarget target = QuantizeTarget::pipit;  ///< what reads the file
+  /// i8 with zero point 0 instead of u8 with 128; both hold the same values. TensorRT has only the former, so that its
+  /// files always have it.
+  bool signed_activations = false;
 };
 
 /// What was written.
@@ -34,7 +49,8 @@ struct QuantizedFile {
 
 /// Writes a model with a plan's scales as standard ONNX (opset 13, or a later one that has all layers: QuantizeLinear
 /// and DequantizeLinear around the layers in INT8, weights and biases as integers). pipit runs the file without a plan,
-/// with the bits that Precision::int8 with the plan gives. Throws Error for a plan of another model, for files that
+/// for QuantizeTarget::pipit with the bits that Precision::int8 with the plan gives; those for other targets may round
+/// values next to a tie otherwise. Throws Error for a plan of another model, for files that
 /// cannot be read or written, and for an `output` that is the model or the plan, or what pipit keeps; UnsupportedError
 /// for a model that is quantized already. May be called from any thread.
 PIPIT_API QuantizedFile quantize(const std::string& model, const std::filesystem::path& plan,

@@ -1,6 +1,9 @@
 // pipit quantize MODEL --plan PLAN --output FILE: the model with its plan's scales as a QDQ ONNX file.
 #include "pipit/quantize.h"
 
+#include <algorithm>
+#include <array>
+
 #include "apps/commands/commands.h"
 #include "apps/display/next_command.h"
 #include "apps/display/output_files.h"
@@ -18,17 +21,24 @@ struct QuantizeCommand {
   CommonOptions common;
   ModelOptions model;
   std::string output;
-  std::string activations = "u8";
+  std::string activations;
+  tools::QuantizeTarget target = tools::QuantizeTarget::pipit;
 };
+
+constexpr std::array kTargets = {tools::QuantizeTarget::pipit, tools::QuantizeTarget::tensorrt,
+                                 tools::QuantizeTarget::onnxruntime, tools::QuantizeTarget::openvino};
 
 int quantize(const QuantizeCommand& options) {
   const std::string& model = options.model.model;
   if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
   if (options.output.empty()) throw CLI::RequiredError("--output");
+  if (options.target == tools::QuantizeTarget::tensorrt && options.activations == "u8")
+    throw CLI::ValidationError("--activations", "TensorRT reads no u8; leave the option out for s8");
   check_output("--output", options.output, {model, options.common.plan});
   tools::QuantizeOptions how;
   options.model.add_to(how.load);
   how.keep = options.common.keep;
+  how.target = options.target;
   how.signed_activations = options.activations == "s8";
   const tools::QuantizedFile file = tools::quantize(model, options.common.plan, options.output, how);
   if (!options.common.quiet) print_notes(file.notes);
@@ -42,8 +52,10 @@ int quantize(const QuantizeCommand& options) {
                                          mebibytes(static_cast<std::size_t>(file.bytes))),
                              2, terminal_width()));
   }
-  print_next(options.common.quiet, {"bench", model, "--against", options.output},
-             "both in turns, whole runs");
+  if (options.target == tools::QuantizeTarget::pipit) {
+    print_next(options.common.quiet, {"bench", model, "--against", options.output},
+               "both in turns, whole runs");
+  }
   return kExitOk;
 }
 
@@ -62,9 +74,18 @@ void add_quantize(CLI::App& app, int& exit_code) {
       ->type_name("FILE");
   one_of(command->add_option("--activations", options->activations,
                              "Type of the activations: u8 with zero point 128 or s8 with zero point 0; both "
-                             "hold the same values"),
-         {"u8", "s8"})
-      ->capture_default_str();
+                             "hold the same values [u8; with --target tensorrt always s8]"),
+         {"u8", "s8"});
+  std::vector<std::string> targets;
+  for (const tools::QuantizeTarget target : kTargets) targets.emplace_back(quantize_target_name(target));
+  one_of(command->add_option_function<std::string>(
+             "--target",
+             [options](const std::string& name) {
+               options->target = *std::ranges::find(kTargets, name, tools::quantize_target_name);
+             },
+             "What reads the file, for which layers are written in the form that it fuses: pipit (the bits of "
+             "--precision int8 --plan), TensorRT, ONNX Runtime or OpenVINO [pipit]"),
+         targets);
   command->footer(
       "The file is standard ONNX (opset 13, or a later one that has all layers): QuantizeLinear and "
       "DequantizeLinear\n"
@@ -72,8 +93,11 @@ void add_quantize(CLI::App& app, int& exit_code) {
       "biases\n"
       "int32. pipit runs it without a plan and computes the same bits as with --precision int8 --plan; nodes "
       "that the\n"
-      "plan keeps stay in floating point.\n"
-      "Example: pipit quantize model.onnx --plan plan.json --output model-int8.onnx");
+      "plan keeps stay in floating point. docs/deploy.md says how --target changes the file and how it is "
+      "deployed.\n"
+      "Examples:\n"
+      "  pipit quantize model.onnx --plan plan.json --output model-int8.onnx\n"
+      "  pipit quantize model.onnx --plan plan.json --target tensorrt --output model-tensorrt.onnx");
   command->callback([options, &exit_code] { exit_code = quantize(*options); });
 }
 

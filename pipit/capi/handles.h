@@ -39,6 +39,7 @@ struct pipit_options {
   double threshold = pipit::ClassifierOptions{}.threshold;
   pipit::tools::CalibrateOptions calibrate;  // but for what is above
   bool signed_activations = false;
+  pipit::tools::QuantizeTarget target = {};
   pipit::tools::ProfileOptions profile;
   pipit::tools::BenchOptions bench;        // likewise
   pipit::tools::EvaluateOptions evaluate;  // likewise

@@ -122,6 +122,11 @@ void set_scores(pipit_options& o, const std::string& v) {
                     v);
 }
 
+void set_target(pipit_options& o, const std::string& v) {
+  using enum tools::QuantizeTarget;
+  o.target = one_of(named_by(tools::quantize_target_name, {pipit, tensorrt, onnxruntime, openvino}), v);
+}
+
 void set_method(pipit_options& o, const std::string& v) {
   using enum tools::RangeMethod;
   const Words<tools::RangeMethod> words = {
@@ -319,6 +324,7 @@ const Option kOptions[] = {
      [](O& o, const V& v) {
        o.signed_activations = one_of(Words<bool>{{"u8", false}, {"s8", true}}, v);
      }},
+    {"target", "pipit|tensorrt|onnxruntime|openvino", set_target},
     {"runs", "N", [](O& o, const V& v) { o.bench.runs = o.profile.runs = integer(v, 1, kMaxRuns); }},
     {"warmup", "N",
      [](O& o, const V& v) {

@@ -38,6 +38,7 @@ pipit_code pipit_quantize(const char* model, const char* plan, const char* outpu
     how.load = all.load;
     how.keep = all.int8.keep;
     how.signed_activations = all.signed_activations;
+    how.target = all.target;
     set_notes(notes, tools::quantize(model, plan, output, how).notes);
   });
 }

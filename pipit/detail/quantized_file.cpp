@@ -12,15 +12,15 @@
 namespace pipit::internal::detail {
 
 QuantizedFile quantized_file(const std::string& name, const Graph& fused, const QuantizationPlan& plan,
-                             std::map<std::string, std::string> metadata, DType activations,
-                             bool symbolic_batch) {
-  const Quantized quantized = quantize_graph(fused, plan, {.activations = activations});
+                             std::map<std::string, std::string> metadata, const FileForm& form) {
+  const Quantized quantized = quantize_graph(fused, plan, {.activations = form.activations});
   OnnxWriteOptions options;
   options.metadata = std::move(metadata);
   // How the calibration images were prepared, where the model does not say how its images are.
   if (!plan.preprocess.empty()) options.metadata.emplace(kPreprocessKey, plan.preprocess);
   options.producer_version = version();
-  options.symbolic_batch = symbolic_batch;
+  options.symbolic_batch = form.symbolic_batch;
+  options.form = form.qdq;
   QuantizedFile file;
   file.bytes = naming(name, [&] { return write_onnx(quantized.graph, options); });
   file.quantized = quantized.quantized;
@@ -30,8 +30,7 @@ QuantizedFile quantized_file(const std::string& name, const Graph& fused, const 
 }
 
 QuantizedFile quantized_file(Model model, const std::filesystem::path& path,
-                             std::span<const QuantizationPlan::Kept> keep, DType activations,
-                             bool symbolic_batch) {
+                             std::span<const QuantizationPlan::Kept> keep, const FileForm& form) {
   need_floating_point(model, "quantize");
   QuantizationPlan plan = read_plan_for(path, model.graph);
   std::vector<std::string> differences;
@@ -39,8 +38,7 @@ QuantizedFile quantized_file(Model model, const std::filesystem::path& path,
   if (model.preprocess) differences = differences_from(plan, *model.preprocess);
   const Graph fused = fuse(std::move(model.graph));
   std::vector<std::string> notes = keep_nodes(plan, fused, keep);
-  QuantizedFile file =
-      quantized_file(model.name, fused, plan, std::move(model.metadata), activations, symbolic_batch);
+  QuantizedFile file = quantized_file(model.name, fused, plan, std::move(model.metadata), form);
   file.differences = std::move(differences);
   file.notes.insert(file.notes.begin(), notes.begin(), notes.end());
   return file;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/model.h"
+#include "models/onnx/write/qdq_form.h"
 #include "quant/quantization_plan.h"
 
 namespace pipit::internal::detail {
@@ -21,17 +22,21 @@ struct QuantizedFile {
       differences;  ///< differences_from() the plan of the preprocessing that the model stores
 };
 
+/// How a file is written.
+struct FileForm {
+  DType activations = DType::u8;  ///< i8 with zero point 0 or u8 with 128
+  bool symbolic_batch = false;    ///< the batch stays open
+  QdqForm qdq = {};
+};
+
 /// What fuse() made of a model, or pruning of that, with the scales of `plan`. `metadata` is the model's; the plan's
-/// preprocessing is added where it has none. `symbolic_batch`: the batch stays open. Errors begin with `name`. Throws
-/// what write_onnx() does.
+/// preprocessing is added where it has none. Errors begin with `name`. Throws what write_onnx() does.
 QuantizedFile quantized_file(const std::string& name, const Graph& fused, const QuantizationPlan& plan,
-                             std::map<std::string, std::string> metadata, DType activations,
-                             bool symbolic_batch);
+                             std::map<std::string, std::string> metadata, const FileForm& form);
 
 /// `model`, its graph as it was read, with the scales of the plan at `path` and `keep` besides what that keeps.
 /// Throws what read_plan_for() and write_onnx() do; UnsupportedError for a model that is quantized already.
 QuantizedFile quantized_file(Model model, const std::filesystem::path& path,
-                             std::span<const QuantizationPlan::Kept> keep, DType activations,
-                             bool symbolic_batch);
+                             std::span<const QuantizationPlan::Kept> keep, const FileForm& form);
 
 }  // namespace pipit::internal::detail

@@ -15,6 +15,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "against": get_args(_types.Precision),
     "scores": get_args(_types.ScoreKind),
     "method": get_args(_types.RangeMethod),
+    "target": get_args(_types.QuantizeTarget),
     "judge_by": get_args(_types.JudgeBy),
     "mode": get_args(_types.PruneMode),
     "importance": get_args(_types.Importance),

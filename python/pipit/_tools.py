@@ -251,7 +251,7 @@ def quantize(
 ) -> _pipit.QuantizedFile:
     """Writes a model with a plan's scales as standard INT8 ONNX.
 
-    Options: those of load() that say how the model is read, keep=, signed_activations=.
+    Options: those of load() that say how the model is read, keep=, target=, signed_activations=.
     """
     native = _pipit.QuantizeOptions()
     assign("quantize", options, native, native.load)

@@ -15,6 +15,7 @@ Paths = StrPath | Sequence[StrPath]
 Precision = Literal["fp32", "fp16", "bf16", "int8", "int8-dynamic", "w8", "w4"]
 ScoreKind = Literal["logits", "softmax", "log-softmax", "sigmoid", "sigmoid-logits"]
 RangeMethod = Literal["minmax", "percentile", "entropy", "mse"]
+QuantizeTarget = Literal["pipit", "tensorrt", "onnxruntime", "openvino"]
 JudgeBy = Literal["labels", "model"]
 PruneMode = Literal["auto", "k", "channel", "block", "input"]
 Importance = Literal["l1", "l2", "activation", "second-order"]
@@ -211,6 +212,8 @@ class DiffOptions(CompileOptions, PreprocessOptions, total=False):
 class QuantizeOptions(CompileOptions, total=False):
     """Options of quantize()."""
 
+    target: QuantizeTarget | None
+    """What reads the file: pipit (the default), TensorRT, ONNX Runtime or OpenVINO."""
     signed_activations: bool | None
     """i8 with zero point 0 instead of u8 with 128; both hold the same values."""
 

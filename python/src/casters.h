@@ -65,6 +65,14 @@ struct Words<tools::JudgeBy> {
                                                                         {"model", tools::JudgeBy::model}};
 };
 template <>
+struct Words<tools::QuantizeTarget> {
+  static constexpr std::pair<std::string_view, tools::QuantizeTarget> all[] = {
+      {"pipit", tools::QuantizeTarget::pipit},
+      {"tensorrt", tools::QuantizeTarget::tensorrt},
+      {"onnxruntime", tools::QuantizeTarget::onnxruntime},
+      {"openvino", tools::QuantizeTarget::openvino}};
+};
+template <>
 struct Words<tools::RangeMethod> {
   static constexpr std::pair<std::string_view, tools::RangeMethod> all[] = {
       {"minmax", tools::RangeMethod::minmax},
@@ -176,6 +184,8 @@ template <> struct type_caster<pipit::tools::Verdict>
     : WordCaster<pipit::tools::Verdict> {};
 template <> struct type_caster<pipit::tools::JudgeBy>
     : WordCaster<pipit::tools::JudgeBy> {};
+template <> struct type_caster<pipit::tools::QuantizeTarget>
+    : WordCaster<pipit::tools::QuantizeTarget> {};
 template <> struct type_caster<pipit::tools::RangeMethod>
     : WordCaster<pipit::tools::RangeMethod> {};
 template <> struct type_caster<pipit::tools::TimeChange>

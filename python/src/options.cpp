@@ -126,6 +126,7 @@ void bind_calibrate(nb::module_& module) {
   OptionFields<QuantizeOptions>(module, "QuantizeOptions", "pipit::tools::QuantizeOptions")
       .field("load", &QuantizeOptions::load)
       .field("keep", &QuantizeOptions::keep)
+      .field("target", &QuantizeOptions::target)
       .field("signed_activations", &QuantizeOptions::signed_activations);
 }
 

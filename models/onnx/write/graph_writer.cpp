@@ -61,10 +61,12 @@ onnx_pb::AttributeProto& attribute(onnx_pb::NodeProto& node, const char* name, s
 
 }  // namespace
 
-GraphWriter::GraphWriter(const Graph& graph, onnx_pb::GraphProto& proto, int opset, bool symbolic_batch)
+GraphWriter::GraphWriter(const Graph& graph, onnx_pb::GraphProto& proto, int opset, bool symbolic_batch,
+                         const QdqForm& form)
     : graph_(graph),
       proto_(proto),
       opset_(opset),
+      form_(form),
       names_(graph.values().size()),
       dequantized_(graph.values().size()),
       quantizations_(graph.values().size()),
@@ -176,12 +178,22 @@ onnx_pb::NodeProto& GraphWriter::add(const std::string& op, const std::string& n
   return *last_;
 }
 
+void GraphWriter::add_rounding(const std::string& name, const Quantization& q) {
+  const Names scale = scale_and_zero_point(q);
+  add("QuantizeLinear", name + "/quantize", {last_result(), scale[0], scale[1]});
+  add("DequantizeLinear", name + "/dequantize", {last_result(), scale[0], scale[1]});
+}
+
 void GraphWriter::add_activation(const std::string& name, const Clamp& clamp, const Quantization& rounded) {
   if (clamp.is_identity()) return;
-  if (rounded.quantized()) {
-    const Names q = scale_and_zero_point(rounded);
-    add("QuantizeLinear", name + "/quantize", {last_result(), q[0], q[1]});
-    add("DequantizeLinear", name + "/dequantize", {last_result(), q[0], q[1]});
+  const bool rounds = rounded.quantized() && form_.activation != WrittenActivation::plain;
+  if (rounds) add_rounding(name, rounded);
+  // Rounded values end where the integers do: a bound that is rounded to the last of them says nothing.
+  const float last = static_cast<float>(quantized_range(rounded).high - rounded.zero_point);
+  const bool from_zero = clamp.low == 0 && clamp.high > (last - 0.5F) * rounded.scale;
+  if (rounds && from_zero && form_.activation == WrittenActivation::leaky) {
+    set(add("LeakyRelu", name + "/relu", {last_result()}), "alpha", 0.0F);
+    return;
   }
   if (clamp == Clamp::relu()) {
     add("Relu", name + "/relu", {last_result()});

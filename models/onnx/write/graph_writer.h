@@ -14,6 +14,7 @@
 #include "layers/ops/quantization.h"
 #include "layers/ops/unary.h"
 #include "layers/ops/window.h"
+#include "models/onnx/write/qdq_form.h"
 #include "onnx.pb.h"
 
 namespace pipit::internal::onnx {
@@ -23,11 +24,13 @@ class GraphWriter {
  public:
   using Names = std::vector<std::string>;
 
-  GraphWriter(const Graph& graph, onnx_pb::GraphProto& proto, int opset, bool symbolic_batch);
+  GraphWriter(const Graph& graph, onnx_pb::GraphProto& proto, int opset, bool symbolic_batch,
+              const QdqForm& form);
 
   const Graph& graph() const { return graph_; }
   /// Of the file, file_opset() at least.
   int opset() const { return opset_; }
+  const QdqForm& form() const { return form_; }
   const TensorDesc& desc(ValueId id) const { return graph_.value(id).desc; }
 
   /// What nodes that compute in floating point read: the value, INT8 ones after one DequantizeLinear. A constant
@@ -58,9 +61,11 @@ class GraphWriter {
   onnx_pb::NodeProto& add(const std::string& op, const std::string& name, const Names& inputs,
                           int outputs = 1);
   std::string last_result() const { return last_->output(0); }
-  /// Relu, Clip or nothing after last(). With a quantization the result is rounded to it before: that changes no
-  /// integer of what store() then makes of it, and runtimes without a Relu in their INT8 layers find the layer itself
-  /// quantized.
+  /// The result of last() rounded to `q`, between QuantizeLinear and DequantizeLinear.
+  void add_rounding(const std::string& name, const Quantization& q);
+  /// Relu, Clip or nothing after last(), as form() writes it. With a quantization the result is rounded to it before,
+  /// unless form() says otherwise: that changes no integer of what store() then makes of it, and runtimes without a
+  /// Relu in their INT8 layers find the layer itself quantized.
   void add_activation(const std::string& name, const Clamp& clamp, const Quantization& rounded = {});
   /// Result `output` of the last node becomes the value, through a QuantizeLinear where `q` is INT8.
   void store(ValueId id, const Quantization& q = {}, int output = 0);
@@ -82,6 +87,7 @@ class GraphWriter {
   const Graph& graph_;
   onnx_pb::GraphProto& proto_;
   int opset_;
+  QdqForm form_;
   onnx_pb::NodeProto* last_ = nullptr;
   std::unordered_set<std::string> value_names_;
   std::unordered_set<std::string> node_names_;

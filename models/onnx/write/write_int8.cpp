@@ -1,7 +1,11 @@
 // INT8 layers as floating-point ones between DequantizeLinear and QuantizeLinear.
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 
+#include "layers/ops/pool.h"
 #include "layers/ops/qconv.h"
 #include "layers/ops/qelementwise.h"
 #include "layers/ops/quantize.h"
@@ -74,6 +78,46 @@ bool belongs_to_matrix_product(const GraphWriter& writer, const Node& node) {
   return false;
 }
 
+// The biases of a layer as they are read: their integers dequantized, or the same values as numbers.
+std::string add_bias(GraphWriter& writer, const Node& node, const std::vector<float>& scales) {
+  const Tensor& integers = constant(writer, node, 2, "biases");
+  const std::string name = node.name + ".bias";
+  if (!writer.form().float_bias) return add_dequantized(writer, name, integers, scales);
+  Tensor values(TensorDesc{integers.shape(), DType::f32});
+  const auto from = integers.values<std::int32_t>();
+  for (std::size_t o = 0; o < from.size(); ++o)
+    values.values<float>()[o] = static_cast<float>(from[o]) * scales[scales.size() == 1 ? 0 : o];
+  return writer.initializer(name, values);
+}
+
+// The least value that an INT8 value can have: 0 after a Relu, also through pools and what moves elements.
+float least_value(const GraphWriter& writer, ValueId id) {
+  constexpr float kAny = -std::numeric_limits<float>::infinity();
+  const Node* node = writer.producer(id);
+  if (node == nullptr) return kAny;
+  if (const auto* conv = layer_if<QConv>(*node)) return conv->attributes().conv.activation.low;
+  if (const auto* add = layer_if<QAdd>(*node)) return add->attributes().activation.low;
+  if (const auto* mul = layer_if<QMul>(*node)) return mul->attributes().activation.low;
+  const bool keeps = layer_if<Pool>(*node) != nullptr || layer_if<QAveragePool>(*node) != nullptr ||
+                     layer_if<Reshape>(*node) != nullptr;
+  return keeps ? std::min(0.0F, least_value(writer, node->inputs[0])) : kAny;
+}
+
+// What a convolution is rounded to before its residual is added. The sum is clipped to what y and the activation hold,
+// so that nothing beyond that less the residual is seen in it: this range in 127 steps needs no observation.
+Quantization before_residual(const GraphWriter& writer, const Node& node, const QConvAttributes& attributes) {
+  const auto bounds = [](const Quantization& q, float low) {
+    const QuantizedRange range = quantized_range(q);
+    return std::pair{std::max(low, q.scale * static_cast<float>(range.low - q.zero_point)),
+                     q.scale * static_cast<float>(range.high - q.zero_point)};
+  };
+  const auto [low, high] = bounds(attributes.y, attributes.conv.activation.low);
+  const auto [least, most] = bounds(attributes.residual, least_value(writer, node.inputs[3]));
+  Quantization q = attributes.y;
+  q.scale = std::max(std::abs(low - most), std::abs(std::min(high, attributes.conv.activation.high) - least)) / 127;
+  return q;
+}
+
 void write_qconv(GraphWriter& writer, const Node& node, const QConvAttributes& attributes) {
   const bool has_residual = node.inputs.size() > 3 && node.inputs[3] != kNoValue;
   const std::optional<MatrixProduct> product = matrix_product(writer, node);
@@ -87,7 +131,7 @@ void write_qconv(GraphWriter& writer, const Node& node, const QConvAttributes& a
       add_dequantized(writer, node.name + ".weights", product ? matrix : weights, attributes.weight_scales);
   std::string bias;
   if (node.inputs.size() > 2 && node.inputs[2] != kNoValue)
-    bias = add_dequantized(writer, node.name + ".bias", constant(writer, node, 2, "biases"), bias_scales);
+    bias = add_bias(writer, node, bias_scales);
   onnx_pb::NodeProto& proto = writer.add(product ? "Gemm" : "Conv", node.name, {x, w, bias});
   if (product) {
     set(proto, "transB", std::int64_t{1});
@@ -95,10 +139,16 @@ void write_qconv(GraphWriter& writer, const Node& node, const QConvAttributes& a
     set_window(proto, attributes.conv.window);
     if (attributes.conv.groups != 1) set(proto, "group", attributes.conv.groups);
   }
+  const bool rounds_twice = has_residual && writer.form().rounded_residual && attributes.y.quantized();
+  if (rounds_twice) writer.add_rounding(node.name + "/conv", before_residual(writer, node, attributes));
   if (has_residual) writer.add("Add", node.name + "/add", {writer.last_result(), residual});
-  // With a residual only the sum is rounded.
-  writer.add_activation(node.name, attributes.conv.activation, has_residual ? Quantization{} : attributes.y);
-  writer.store(product ? product->result : node.outputs[0], attributes.y);
+  writer.add_activation(node.name, attributes.conv.activation,
+                        has_residual && !rounds_twice ? Quantization{} : attributes.y);
+  const ValueId result = product ? product->result : node.outputs[0];
+  const Node* reader = writer.only_reader(result);
+  const bool joins_function =
+      !writer.form().rounded_function && reader != nullptr && layer_if<QUnary>(*reader) != nullptr;
+  writer.store(result, joins_function ? Quantization{} : attributes.y);
 }
 
 void write_qadd(GraphWriter& writer, const Node& node, const QAddAttributes& attributes) {
