@@ -11,7 +11,7 @@ void register_cpu_conv_im2col(Registry& registry);     // im2col + GEMM, 1x1 wit
 void register_cpu_conv_depthwise(Registry& registry);  // direct depthwise
 void register_cpu_conv_groups(Registry& registry);     // small groups, any window
 void register_cpu_conv_few(Registry& registry);        // dot products for few outputs
-void register_cpu_conv_gemv(Registry& registry);       // fp16: 1x1 of few pixels
+void register_cpu_conv_gemv(Registry& registry);       // 16 bits: 1x1 of few pixels
 void register_cpu_conv_winograd(Registry& registry);   // 3x3 of stride 1; directly before tile
 void register_cpu_pool(Registry& registry);
 void register_cpu_linear_tile(Registry& registry);  // Gemm, MatMul with constant weights

@@ -67,11 +67,11 @@ class Inspect(CommandTest):
     def test_what_refuses_all_layers_is_said_once(self):
         text = self.pipit("inspect", MODEL, "--why").stdout
         everywhere = re.findall(r"(?m)^every (\w+): not (.*?): (.*)$", text)
-        self.assertIn(("layer", "for fp16 only"), [(who, why) for who, _, why in everywhere])
+        self.assertIn(("layer", "for fp16 and bf16 only"), [(who, why) for who, _, why in everywhere])
         self.assertIn(("Conv", "depthwise", "not a depthwise convolution"), everywhere)
         of_layers = set(re.findall(r"(?m)^ +not ([^:]*): (.*?) *$", text))
         self.assertIn(("winograd_f4x4", "not a 3x3 kernel"), of_layers)
-        self.assertFalse(any(why == "for fp16 only" for _, why in of_layers))
+        self.assertFalse(any(why == "for fp16 and bf16 only" for _, why in of_layers))
         # Nothing is lost: JSON has all of each layer, and the text has each of them somewhere.
         said = of_layers | {(name, why) for _, names, why in everywhere for name in names.split("; ")}
         self.assertEqual(said, {(r["kernel"], r["why"]) for layer in

@@ -363,10 +363,10 @@ void expect_stored(const Layer& layer, const Conformance& conformance, Precision
   const std::string_view name_of_it = precision_name(precision);
   const auto accepted = check_candidates(layer, rounded_to(conformance, stored_type(precision)), precision);
   if (!accepted) return;
-  if (precision == Precision::fp16) {
-    for (const std::string& name : conformance.expected_fp16)
-      EXPECT_TRUE(accepted->count(name) == 1) << "kernel " << name << " refuses fp16; " << where;
-  }
+  for (const std::string& name :
+       precision == Precision::fp16 ? conformance.expected_fp16 : conformance.expected_bf16)
+    EXPECT_TRUE(accepted->count(name) == 1)
+        << "kernel " << name << " refuses " << name_of_it << "; " << where;
   // Layers of integers are not stored in 16 bits; a test's own registry need not hold kernels for it.
   const auto& candidates = default_registry().candidates(layer.type(), DeviceKind::cpu);
   if (conformance.registry != nullptr || candidates.back().name == kReference) return;

@@ -1,11 +1,11 @@
-// Convolution on the register-tile kernel; of one tap and few pixels in fp16 by a kernel of its own.
+// Convolution on the register-tile kernel; of one tap and few pixels in 16 bits by a kernel of its own.
 #include "layers/cpu/conv/conv_tile.h"
 #include "layers/cpu/conv/winograd_cost.h"
 
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/conv/row_source.h"
 #include "layers/cpu/families.h"
-#include "layers/cpu/linear/half_gemv.h"
+#include "layers/cpu/linear/narrow_gemv.h"
 #include "layers/cpu/tile/tile_convolution.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/operands.h"
@@ -83,10 +83,10 @@ Refusal refuse_tile(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-HalfGemv::Problem few_pixels(const NodeSpec& spec) {
+NarrowGemv::Problem few_pixels(const NodeSpec& spec) {
   const Shape& y = spec.outputs[0].shape;
   return {y.elements() / y[1], spec.inputs[0]->shape[1], y[1],
-          layer_as<Conv>(spec.layer).attributes().activation};
+          layer_as<Conv>(spec.layer).attributes().activation, spec.inputs[0]->dtype};
 }
 
 class ConvGemv final : public Kernel {
@@ -98,19 +98,21 @@ class ConvGemv final : public Kernel {
   std::size_t packed_bytes() const override { return gemv_.packed_bytes(); }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    gemv_.run(inputs[0].as<Half>(), optional_data<float>(inputs, 2), optional_data<Half>(inputs, 3),
-              outputs[0].as<Half>(), context);
+    const bool adds = inputs.size() > 3 && inputs[3].present();
+    gemv_.run(inputs[0].data, optional_data<float>(inputs, 2), adds ? inputs[3].data : nullptr,
+              outputs[0].data, context);
   }
 
  private:
-  ConvGemv(const NodeSpec& spec, const HalfGemv::Problem& problem)
+  ConvGemv(const NodeSpec& spec, const NarrowGemv::Problem& problem)
       : gemv_(problem, {row_major_weights(*spec.constant(1)), problem.depth, 1, 0, problem.depth, 1},
               Epilogue(1, spec.fusion.followers)) {}
-  HalfGemv gemv_;
+  NarrowGemv gemv_;
 };
 
 Refusal refuse_gemv(const NodeSpec& spec) {
-  if (spec.precision != Precision::fp16 || spec.inputs[0]->dtype != DType::f16) return "for fp16 only";
+  if (!stores_16_bits(spec.precision) || !is_stored_float(spec.inputs[0]->dtype))
+    return "for fp16 and bf16 only";
   if (Refusal reason = refuse_tile(spec)) return reason;
   const ConvAttributes& attributes = layer_as<Conv>(spec.layer).attributes();
   Window plain;
@@ -119,8 +121,8 @@ Refusal refuse_gemv(const NodeSpec& spec) {
   plain.ceil_mode = attributes.window.ceil_mode;
   if (!(attributes.window == plain) || attributes.groups != 1 || !is_channels_last(*spec.inputs[0]))
     return "not a product of rows that follow each other";
-  const HalfGemv::Problem problem = few_pixels(spec);
-  return HalfGemv::refuse(problem.rows, problem.depth);
+  const NarrowGemv::Problem problem = few_pixels(spec);
+  return NarrowGemv::refuse(problem);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Fully connected layers with constant weights on the register-tile kernel: a convolution of one tap over the rows. Few
-// rows of halves by a kernel of their own.
+// rows in 16 bits by a kernel of their own.
 #include "layers/common/layer_kernel.h"
 #include "layers/cpu/families.h"
-#include "layers/cpu/linear/half_gemv.h"
+#include "layers/cpu/linear/narrow_gemv.h"
 #include "layers/cpu/tile/tile_convolution.h"
 #include "layers/ops/gemm.h"
 #include "layers/ops/matmul.h"
@@ -22,7 +22,7 @@ struct LinearSpec {
   DType stored = DType::f32;
   int rank = 2;  // of the result
 
-  HalfGemv::Problem few_rows() const { return {rows, inputs, outputs, activation}; }
+  NarrowGemv::Problem few_rows() const { return {rows, inputs, outputs, activation, stored}; }
   TileConvolution::Geometry geometry(const Fusion& fusion) const {
     Window window;
     window.rank = 1;
@@ -108,14 +108,14 @@ class LinearGemv final : public Kernel {
   std::size_t packed_bytes() const override { return gemv_.packed_bytes(); }
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
-    gemv_.run(inputs[0].as<Half>(), optional_data<float>(inputs, 2), nullptr, outputs[0].as<Half>(), context);
+    gemv_.run(inputs[0].data, optional_data<float>(inputs, 2), nullptr, outputs[0].data, context);
   }
 
  private:
   LinearGemv(const NodeSpec& spec, const LinearSpec& linear)
       : gemv_(linear.few_rows(), linear.weights(*spec.constant(1)),
               Epilogue(linear.rank - 1, spec.fusion.followers)) {}
-  HalfGemv gemv_;
+  NarrowGemv gemv_;
 };
 
 template <typename L>
@@ -131,10 +131,10 @@ Refusal refuse_linear(const NodeSpec& spec) {
 
 template <typename L>
 Refusal refuse_gemv(const NodeSpec& spec) {
-  if (spec.precision != Precision::fp16 || spec.inputs[0]->dtype != DType::f16) return "for fp16 only";
+  if (!stores_16_bits(spec.precision) || !is_stored_float(spec.inputs[0]->dtype))
+    return "for fp16 and bf16 only";
   if (Refusal reason = refuse_linear<L>(spec)) return reason;
-  const LinearSpec linear = linear_of(spec, layer_as<L>(spec.layer));
-  return HalfGemv::refuse(linear.rows, linear.inputs);
+  return NarrowGemv::refuse(linear_of(spec, layer_as<L>(spec.layer)).few_rows());
 }
 
 template <typename L>

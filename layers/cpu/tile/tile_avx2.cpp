@@ -46,6 +46,10 @@ struct F32 {
   PIPIT_TILE_INLINE Vector halves(const std::byte* b) {
     return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(b)));
   }
+  PIPIT_TILE_INLINE Vector bfloats(const std::byte* b) {
+    const __m256i words = _mm256_cvtepu16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(b)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+  }
   // To the top of the word, and back with the sign.
   PIPIT_TILE_INLINE Vector half_byte(Words words, int j) {
     using Integers = int __attribute__((vector_size(32)));

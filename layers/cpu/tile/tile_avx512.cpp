@@ -46,6 +46,10 @@ struct F32 {
   PIPIT_TILE_INLINE Vector halves(const std::byte* b) {
     return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(b)));
   }
+  PIPIT_TILE_INLINE Vector bfloats(const std::byte* b) {
+    const __m512i words = _mm512_cvtepu16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(b)));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+  }
   // A look-up by the low four bits of every lane.
   PIPIT_TILE_INLINE Vector half_byte(Words words, int j) {
     const Vector values = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};

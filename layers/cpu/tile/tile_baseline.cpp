@@ -62,6 +62,12 @@ struct F32 {
     std::memcpy(half, b, sizeof half);
     return Vector{to_float(half[0]), to_float(half[1]), to_float(half[2]), to_float(half[3])};
   }
+  PIPIT_TILE_INLINE Vector bfloats(const std::byte* b) {
+    using Halfwords = std::uint16_t __attribute__((vector_size(8)));
+    Halfwords upper;
+    std::memcpy(&upper, b, sizeof upper);
+    return reinterpret_cast<Vector>(__builtin_convertvector(upper, Words) << 16);
+  }
   PIPIT_TILE_INLINE Vector half_byte(Words words, int j) {
     return __builtin_convertvector(reinterpret_cast<Integers>(words << (28 - 4 * j)) >> 28, Vector);
   }

@@ -1,4 +1,4 @@
-#include "layers/cpu/linear/half_gemv.h"
+#include "layers/cpu/linear/narrow_gemv.h"
 
 #include <fmt/format.h>
 
@@ -20,19 +20,23 @@ constexpr std::int64_t kMaxPanel = 64;  // outputs
 
 }  // namespace
 
-Refusal HalfGemv::refuse(std::int64_t rows, std::int64_t depth) {
+Refusal NarrowGemv::refuse(const Problem& problem) {
 #if PIPIT_ISA_X86
   // Every CPU with AVX2 is expected to have F16C, but it is a feature of its own.
   if (packed_kernels().isa == Isa::avx2 && !cpu_has_f16c()) return "the CPU has no F16C";
 #endif
-  const bool widens_in_cache = f16_tiles() != nullptr || depth * f32_tiles().panel() * 4 <= kMaxPanelBytes;
-  if (rows > kMaxRows && widens_in_cache)
-    return fmt::format("{} rows, more than {}: decoding the weights for each few would take too long", rows,
-                       kMaxRows);
+  const bool multiplies = stored_tiles(problem.stored) != nullptr;
+  if (multiplies && problem.stored == DType::bf16)
+    return "the CPU multiplies bfloat16: tile reads as few bytes for a single row";
+  const bool widens_in_cache =
+      multiplies || problem.depth * f32_tiles().panel() * std::int64_t{sizeof(float)} <= kMaxPanelBytes;
+  if (problem.rows > kMaxRows && widens_in_cache)
+    return fmt::format("{} rows, more than {}: decoding the weights for each few would take too long",
+                       problem.rows, kMaxRows);
   return std::nullopt;
 }
 
-HalfGemv::HalfGemv(const Problem& problem, const WeightView& weights, Epilogue epilogue)
+NarrowGemv::NarrowGemv(const Problem& problem, const WeightView& weights, Epilogue epilogue)
     : problem_(problem),
       depth_((problem.depth + kPackedBlock - 1) / kPackedBlock * kPackedBlock),
       kernels_(packed_kernels()),
@@ -44,18 +48,18 @@ HalfGemv::HalfGemv(const Problem& problem, const WeightView& weights, Epilogue e
   for (std::int64_t p = 0; p < panels_.count(); ++p) {
     const TilePanels one(f32_tiles(), problem.depth, panels_.columns(p));
     pack_f32_panel(one, 0, of_panel, panel.data());
-    narrow_row(reinterpret_cast<const float*>(panel.data()),
-               reinterpret_cast<Half*>(packed.data() + panels_.offset(p) / 2), one.bytes() / 4);
+    narrow_row(reinterpret_cast<const float*>(panel.data()), problem.stored,
+               packed.data() + panels_.offset(p) / 2, 0, one.bytes() / 4);
     of_panel.data += panels_.panel * weights.output_stride;
   }
   packed_ = SharedBuffer(std::move(packed));
 }
 
-void HalfGemv::run(const Half* x, const float* bias, const Half* residual, Half* y,
-                   const RunContext& context) const {
+void NarrowGemv::run(const std::byte* x, const float* bias, const std::byte* residual, std::byte* y,
+                     const RunContext& context) const {
   auto* rows = reinterpret_cast<float*>(context.scratch);
   for (std::int64_t r = 0; r < problem_.rows; ++r) {
-    widen_row(x + r * problem_.depth, rows + r * depth_, problem_.depth);
+    widen_row(problem_.stored, x, r * problem_.depth, rows + r * depth_, problem_.depth);
     std::fill(rows + r * depth_ + problem_.depth, rows + (r + 1) * depth_, 0.0F);
   }
   context.pool.parallel_for(panels_.count(), [&](std::int64_t panel, int /*worker*/) {
@@ -63,8 +67,8 @@ void HalfGemv::run(const Half* x, const float* bias, const Half* residual, Half*
   });
 }
 
-void HalfGemv::run_panel(std::int64_t panel, const float* x, const float* bias, const Half* residual,
-                         Half* y) const {
+void NarrowGemv::run_panel(std::int64_t panel, const float* x, const float* bias, const std::byte* residual,
+                           std::byte* y) const {
   alignas(64) float sums[kMaxPackedRows * kMaxPanel];
   alignas(64) float added[kMaxPackedRows * kMaxPanel];
   const std::int64_t first = panel * panels_.panel;
@@ -80,6 +84,7 @@ void HalfGemv::run_panel(std::int64_t panel, const float* x, const float* bias, 
   call.finish.low = problem_.activation.low;
   call.finish.high = problem_.activation.high;
   const int vectors = f32_tiles().vectors(call.finish.columns);
+  const auto& multiply = kernels_.multiply_floats[problem_.stored == DType::bf16 ? 1 : 0];
   // In calls of nearly equal size.
   const std::int64_t calls = (problem_.rows + kernels_.rows - 1) / kernels_.rows;
   for (std::int64_t c = 0; c < calls; ++c) {
@@ -87,15 +92,15 @@ void HalfGemv::run_panel(std::int64_t panel, const float* x, const float* bias, 
     const std::int64_t end = problem_.rows * (c + 1) / calls;
     call.x = x + begin * depth_;
     for (std::int64_t r = begin; residual != nullptr && r < end; ++r) {
-      widen_row(residual + r * problem_.outputs + first, added + (r - begin) * panels_.panel,
+      widen_row(problem_.stored, residual, r * problem_.outputs + first, added + (r - begin) * panels_.panel,
                 call.finish.columns);
       call.residual = added;
     }
-    kernels_.multiply_halves[end - begin - 1][vectors - 1](call);
+    multiply[end - begin - 1][vectors - 1](call);
     for (std::int64_t r = begin; r < end; ++r) {
       float* row = sums + (r - begin) * panels_.panel;
       if (!epilogue_.empty()) epilogue_.apply(row, first, {call.finish.columns});
-      narrow_row(row, y + r * problem_.outputs + first, call.finish.columns);
+      narrow_row(row, problem_.stored, y, r * problem_.outputs + first, call.finish.columns);
     }
   }
 }

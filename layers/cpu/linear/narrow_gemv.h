@@ -1,8 +1,9 @@
-// Fully connected layers of few rows in fp16.
+// Fully connected layers of few rows in fp16 and bf16.
 #pragma once
 
 #include <cstdint>
 
+#include "engine/graph/dtype.h"
 #include "engine/graph/shared_buffer.h"
 #include "engine/plan/kernel.h"
 #include "engine/plan/registry.h"
@@ -13,22 +14,23 @@
 
 namespace pipit::internal {
 
-/// y = clamp(x w + bias + residual), then what the epilogue says, where x, y and the residual are rows of halves that
-/// follow each other. Weights are kept as halves and decoded in registers, sums are f32: what such a layer takes is
-/// reading its weights.
-class HalfGemv {
+/// y = clamp(x w + bias + residual), then what the epilogue says, where x, y and the residual are rows of f16 or bf16
+/// that follow each other. Weights are kept in this type and decoded in registers, sums are f32: what such a layer takes
+/// is reading its weights.
+class NarrowGemv {
  public:
   struct Problem {
     std::int64_t rows = 0;
     std::int64_t depth = 0;
     std::int64_t outputs = 0;
     Clamp activation;
+    DType stored = DType::f16;  ///< or bf16
   };
 
-  HalfGemv(const Problem& problem, const WeightView& weights, Epilogue epilogue);
+  NarrowGemv(const Problem& problem, const WeightView& weights, Epilogue epilogue);
 
   /// Why another kernel is better; nothing where this one is to be used.
-  static Refusal refuse(std::int64_t rows, std::int64_t depth);
+  static Refusal refuse(const Problem& problem);
 
   std::size_t scratch_bytes() const {
     return static_cast<std::size_t>(problem_.rows * depth_) * sizeof(float);
@@ -39,10 +41,12 @@ class HalfGemv {
   }
   std::size_t packed_bytes() const { return packed_.bytes(); }
   /// bias [outputs] and the residual may be null.
-  void run(const Half* x, const float* bias, const Half* residual, Half* y, const RunContext& context) const;
+  void run(const std::byte* x, const float* bias, const std::byte* residual, std::byte* y,
+           const RunContext& context) const;
 
  private:
-  void run_panel(std::int64_t panel, const float* x, const float* bias, const Half* residual, Half* y) const;
+  void run_panel(std::int64_t panel, const float* x, const float* bias, const std::byte* residual,
+                 std::byte* y) const;
 
   Problem problem_;
   std::int64_t depth_;  // filled up with zeros to whole blocks
