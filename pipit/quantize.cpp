@@ -26,7 +26,7 @@ QdqForm form_for(QuantizeTarget target) {
     case QuantizeTarget::onnxruntime:
       return {.activation = WrittenActivation::leaky, .rounded_residual = true};
     case QuantizeTarget::openvino:
-      return {.activation = WrittenActivation::plain, .float_bias = true};
+      return {.activation = WrittenActivation::plain, .float_bias = true, .rounded_moves = false};
   }
   return {};
 }
@@ -50,6 +50,9 @@ std::string_view quantize_target_name(QuantizeTarget target) {
 QuantizedFile quantize(const std::string& model, const std::filesystem::path& plan,
                        const std::filesystem::path& output, const QuantizeOptions& options) {
   const ScopedFloatMode mode;
+  if (options.signed_activations && options.target == QuantizeTarget::openvino)
+    throw ArgumentError(
+        "OpenVINO computes a Concat of signed and non-negative i8 wrongly; leave activations unsigned for it");
   check_output_file(output, std::array{model, plan.string()});
   Model loaded = detail::read_model(model, options.load);
   const bool is_signed = options.signed_activations || options.target == QuantizeTarget::tensorrt;

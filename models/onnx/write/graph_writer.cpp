@@ -70,6 +70,7 @@ GraphWriter::GraphWriter(const Graph& graph, onnx_pb::GraphProto& proto, int ops
       names_(graph.values().size()),
       dequantized_(graph.values().size()),
       quantizations_(graph.values().size()),
+      real_(graph.values().size(), false),
       producers_(graph.values().size(), nullptr),
       readers_(graph.values().size(), nullptr) {
   const std::vector<int> uses = graph.use_counts();
@@ -113,7 +114,7 @@ std::string GraphWriter::operand(ValueId id) {
     if (!value.constant) fail("value '{}' is read before it is written", value.name);
     name = initializer(value.name, *value.constant);
   }
-  if (!is_integer(id)) return name;
+  if (!is_integer(id) || real_[index(id)]) return name;
   std::string& real = dequantized_[index(id)];
   if (real.empty()) {
     const std::string from = name;
@@ -215,6 +216,20 @@ void GraphWriter::store(ValueId id, const Quantization& q, int output) {
   last_ = real;
 }
 
+void GraphWriter::store_real(ValueId id, const Quantization& q, int output) {
+  *last_->mutable_output(output) = claim(id);
+  quantizations_[index(id)] = q;
+  real_[index(id)] = true;
+}
+
+void GraphWriter::store_moved(const Node& node, int output) {
+  const ValueId id = node.outputs[static_cast<std::size_t>(output)];
+  if (!is_integer(node.inputs[0])) return store(id, {}, output);
+  const Quantization& q = quantization(node.inputs[0]);
+  if (form_.rounded_moves) return store(id, q, output);
+  store_real(id, q, output);
+}
+
 void GraphWriter::add_quantize(const std::string& name, const std::string& real, ValueId id,
                                const Quantization& q) {
   Names inputs = scale_and_zero_point(q);
@@ -238,6 +253,10 @@ void GraphWriter::quantize(const Node& node, const Quantization& q) {
 
 void GraphWriter::dequantize(const Node& node) {
   const ValueId x = node.inputs[0];
+  if (real_[index(x)]) {
+    add("Identity", node.name, {operand(x)});
+    return store(node.outputs[0]);
+  }
   const bool known = is_integer(x);  // else the integers are the graph's input
   Names inputs = scale_and_zero_point(known ? quantization(x) : layer_as<Dequantize>(*node.layer).x());
   inputs.insert(inputs.begin(), known ? names_[index(x)] : operand(x));

@@ -40,10 +40,7 @@ class GraphWriter {
   std::string optional_operand(ValueId id) { return id == kNoValue ? "" : operand(id); }
   /// How an INT8 value is quantized; throws Error for one that store() did not write so.
   const Quantization& quantization(ValueId id) const;
-  /// The quantization of input 0, which layers that only move elements keep; f32 where it has none.
-  Quantization moved_quantization(const Node& node) const {
-    return is_integer(node.inputs[0]) ? quantization(node.inputs[0]) : Quantization{};
-  }
+  /// Whether the graph has integers here, written as such or as the real numbers that they stand for.
   bool is_integer(ValueId id) const { return quantizations_[static_cast<std::size_t>(id)].has_value(); }
   /// The node that writes a value, and the node that alone reads it; null where there is none.
   const Node* producer(ValueId id) const { return producers_[static_cast<std::size_t>(id)]; }
@@ -69,6 +66,11 @@ class GraphWriter {
   void add_activation(const std::string& name, const Clamp& clamp, const Quantization& rounded = {});
   /// Result `output` of the last node becomes the value, through a QuantizeLinear where `q` is INT8.
   void store(ValueId id, const Quantization& q = {}, int output = 0);
+  /// Likewise where all readers get what the integers of `q` stand for, without a QuantizeLinear.
+  void store_real(ValueId id, const Quantization& q, int output = 0);
+  /// Likewise for output `output` of a layer that only moves elements, as form() writes it: with the quantization of
+  /// its input 0, in f32 where that has none.
+  void store_moved(const Node& node, int output = 0);
   /// Writes a Quantize, or a Dequantize of an INT8 value.
   void quantize(const Node& node, const Quantization& q);
   void dequantize(const Node& node);
@@ -94,6 +96,7 @@ class GraphWriter {
   std::vector<std::string> names_;  // per value; empty: not written yet
   std::vector<std::string> dequantized_;
   std::vector<std::optional<Quantization>> quantizations_;
+  std::vector<bool> real_;  // of those, which are written as real numbers
   std::vector<const Node*> producers_;
   std::vector<const Node*> readers_;
   // By scale, zero point and DType, as int: with an enumeration of ours the map's own symbols would be visible.

@@ -21,6 +21,9 @@ struct QdqForm {
   /// A layer with weights is rounded before the activation function that alone reads it, as the plan says. Otherwise
   /// the function reads the real values.
   bool rounded_function = true;
+  /// What only moves elements is between DequantizeLinear and QuantizeLinear like other layers. Otherwise its readers
+  /// get the real values.
+  bool rounded_moves = true;
 };
 
 }  // namespace pipit::internal

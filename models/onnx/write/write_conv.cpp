@@ -119,7 +119,7 @@ bool write_conv_layer(GraphWriter& writer, const Node& node) {
   } else if (const auto* pool = layer_if<Pool>(node)) {
     add_pool(writer, node, pool->attributes());
     if (node.outputs.size() > 1) writer.store(node.outputs[1], {}, 1);
-    writer.store(node.outputs[0], writer.moved_quantization(node));
+    writer.store_moved(node);
   } else {
     return false;
   }

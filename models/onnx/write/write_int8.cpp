@@ -148,7 +148,8 @@ void write_qconv(GraphWriter& writer, const Node& node, const QConvAttributes& a
   const Node* reader = writer.only_reader(result);
   const bool joins_function =
       !writer.form().rounded_function && reader != nullptr && layer_if<QUnary>(*reader) != nullptr;
-  writer.store(result, joins_function ? Quantization{} : attributes.y);
+  if (joins_function && attributes.y.quantized()) return writer.store_real(result, attributes.y);
+  writer.store(result, attributes.y);
 }
 
 void write_qadd(GraphWriter& writer, const Node& node, const QAddAttributes& attributes) {

@@ -81,7 +81,7 @@ void write_split(GraphWriter& writer, const Node& node, const SplitAttributes& a
   set(writer.add("Split", node.name, {x, sizes}, static_cast<int>(node.outputs.size())), "axis",
       attributes.axis);
   for (std::size_t o = 0; o < node.outputs.size(); ++o)
-    writer.store(node.outputs[o], writer.moved_quantization(node), static_cast<int>(o));
+    writer.store_moved(node, static_cast<int>(o));
 }
 
 // SpaceToDepth in an order that its operator does not have: [N, C, H / b, b, W / b, b], both blocks after C.
@@ -161,7 +161,7 @@ bool write_movement_layer(GraphWriter& writer, const Node& node) {
   } else {
     return false;
   }
-  writer.store(node.outputs[0], writer.moved_quantization(node));
+  writer.store_moved(node);
   return true;
 }
 

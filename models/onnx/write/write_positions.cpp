@@ -21,7 +21,7 @@ void write_gather(GraphWriter& writer, const Node& node, const IndexedAttributes
   } else {
     set(writer.add("GatherND", node.name, inputs), "batch_dims", attributes.batch_dims);
   }
-  writer.store(node.outputs[0], writer.moved_quantization(node));
+  writer.store_moved(node);
 }
 
 void write_scatter(GraphWriter& writer, const Node& node, const ScatterIndexedAttributes& attributes) {
