@@ -52,7 +52,8 @@ QuantizedFile quantize(const std::string& model, const std::filesystem::path& pl
   const ScopedFloatMode mode;
   if (options.signed_activations && options.target == QuantizeTarget::openvino)
     throw ArgumentError(
-        "OpenVINO computes a Concat of signed and non-negative i8 wrongly; leave activations unsigned for it");
+        "OpenVINO computes a Concat of signed and non-negative i8 wrongly; leave activations unsigned for "
+        "it");
   check_output_file(output, std::array{model, plan.string()});
   Model loaded = detail::read_model(model, options.load);
   const bool is_signed = options.signed_activations || options.target == QuantizeTarget::tensorrt;

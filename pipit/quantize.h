@@ -16,7 +16,7 @@ namespace pipit::tools {
 /// What a quantized file is for. The same plan and the same integers in all of them; readers fuse different patterns of
 /// QuantizeLinear and DequantizeLinear (docs/deploy.md).
 enum class QuantizeTarget : std::uint8_t {
-  pipit,        ///< the bits of Precision::int8 with the plan; other readers compute some layers in floating point
+  pipit,        ///< the bits of Precision::int8 with the plan
   tensorrt,     ///< i8 with zero point 0, biases in f32, rounded where TensorRT fuses it into a layer
   onnxruntime,  ///< every layer rounded by itself, also a convolution before its residual is added
   openvino,     ///< biases in f32, rounded after the activation only
@@ -50,9 +50,9 @@ struct QuantizedFile {
 /// Writes a model with a plan's scales as standard ONNX (opset 13, or a later one that has all layers: QuantizeLinear
 /// and DequantizeLinear around the layers in INT8, weights and biases as integers). pipit runs the file without a plan,
 /// for QuantizeTarget::pipit with the bits that Precision::int8 with the plan gives; those for other targets may round
-/// values next to a tie otherwise. Throws Error for a plan of another model, for files that
-/// cannot be read or written, and for an `output` that is the model or the plan, or what pipit keeps; UnsupportedError
-/// for a model that is quantized already; ArgumentError for options that contradict each other. May be called from any thread.
+/// values next to a tie otherwise. Throws Error for a plan of another model, for files that cannot be read or written,
+/// and for an `output` that is the model or the plan, or what pipit keeps; UnsupportedError for a model that is
+/// quantized already; ArgumentError for options that contradict each other. May be called from any thread.
 PIPIT_API QuantizedFile quantize(const std::string& model, const std::filesystem::path& plan,
                                  const std::filesystem::path& output, const QuantizeOptions& options = {});
 

@@ -35,9 +35,10 @@ int quantize(const QuantizeCommand& options) {
   if (options.target == tools::QuantizeTarget::tensorrt && options.activations == "u8")
     throw CLI::ValidationError("--activations", "TensorRT reads no u8; leave the option out for s8");
   if (options.target == tools::QuantizeTarget::openvino && options.activations == "s8")
-    throw CLI::ValidationError("--activations",
-                               "OpenVINO computes a Concat of signed and non-negative s8 wrongly; leave the option "
-                               "out for u8");
+    throw CLI::ValidationError(
+        "--activations",
+        "OpenVINO computes a Concat of signed and non-negative s8 wrongly; leave the option "
+        "out for u8");
   check_output("--output", options.output, {model, options.common.plan});
   tools::QuantizeOptions how;
   options.model.add_to(how.load);
@@ -76,20 +77,23 @@ void add_quantize(CLI::App& app, int& exit_code) {
       ->add_option("--output", options->output,
                    "The ONNX file to write; an existing file is replaced (required)")
       ->type_name("FILE");
-  one_of(command->add_option("--activations", options->activations,
-                             "Type of the activations: u8 with zero point 128 or s8 with zero point 0; both "
-                             "hold the same values. TensorRT reads s8 only, OpenVINO needs u8 [u8; s8 with --target tensorrt]"),
-         {"u8", "s8"});
+  one_of(
+      command->add_option(
+          "--activations", options->activations,
+          "Type of the activations: u8 with zero point 128 or s8 with zero point 0; both "
+          "hold the same values. TensorRT reads s8 only, OpenVINO needs u8 [u8; s8 with --target tensorrt]"),
+      {"u8", "s8"});
   std::vector<std::string> targets;
   for (const tools::QuantizeTarget target : kTargets) targets.emplace_back(quantize_target_name(target));
-  one_of(command->add_option_function<std::string>(
-             "--target",
-             [options](const std::string& name) {
-               options->target = *std::ranges::find(kTargets, name, tools::quantize_target_name);
-             },
-             "What reads the file, for which layers are written in the form that it fuses: pipit (the bits of "
-             "--precision int8 --plan), TensorRT, ONNX Runtime or OpenVINO [pipit]"),
-         targets);
+  one_of(
+      command->add_option_function<std::string>(
+          "--target",
+          [options](const std::string& name) {
+            options->target = *std::ranges::find(kTargets, name, tools::quantize_target_name);
+          },
+          "What reads the file, for which layers are written in the form that it fuses: pipit (the bits of "
+          "--precision int8 --plan), TensorRT, ONNX Runtime or OpenVINO [pipit]"),
+      targets);
   command->footer(
       "The file is standard ONNX (opset 13, or a later one that has all layers): QuantizeLinear and "
       "DequantizeLinear\n"

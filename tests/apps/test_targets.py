@@ -55,8 +55,8 @@ class Network:
         return name
 
     def weights(self, name, shape):
-        """Whose largest of each output stands alone, and whose others are at most half of it: sums of two products of u8
-        by s8 then fit 16 bits, which CPUs without VNNI keep them in, and every engine computes them exactly."""
+        """The largest of each output stands alone, and others are at most half of it: sums of two products of u8 by s8
+        then fit 16 bits, in which CPUs without VNNI keep them, and every engine computes them exactly."""
         outputs, taps = shape[0], 1
         for extent in shape[2:]:
             taps *= extent
@@ -250,7 +250,7 @@ class Targets(CommandTest):
         self.write_wrong_file("wrong.onnx")
         self.assertEqual(broken("wrong.onnx", "tensorrt"), {
             "trt-inputs", "trt-residual", "trt-int8-outputs", "trt-as-many-zero-points", "trt-positive-scales",
-            "trt-per-channel", "trt-zero-points", "commuting-scale"})
+            "trt-zero-points", "commuting-scale"})
         self.assertEqual(broken("wrong.onnx", "openvino"), {"commuting-scale", "ort-weights", "openvino-moves"})
 
     def write_wrong_file(self, name):
@@ -272,8 +272,8 @@ class Targets(CommandTest):
                  WRITER.node("Conv", ["x.dq", "w"], "conv"), WRITER.node("Conv", ["x.dq", "v"], "half"),
                  WRITER.node("Add", ["conv", "half"], "sum"),
                  WRITER.node("MaxPool", ["x.dq"], "pool", kernel_shape=[1, 1]), *pair("pool", "t"),
-                 WRITER.node("MaxPool", ["x.dq"], "real", kernel_shape=[1, 1]), WRITER.node("Relu", ["real"], "real.relu"),
-                 WRITER.node("Sigmoid", ["real.relu"], "y")]
+                 WRITER.node("MaxPool", ["x.dq"], "real", kernel_shape=[1, 1]),
+                 WRITER.node("Relu", ["real"], "real.relu"), WRITER.node("Sigmoid", ["real.relu"], "y")]
         self.write(name, WRITER.model((1, *IMAGE), nodes, tensors))
 
     def test_pipit_reads_every_file(self):

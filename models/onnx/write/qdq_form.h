@@ -7,7 +7,7 @@ namespace pipit::internal {
 enum class WrittenActivation {
   rounded,  ///< Relu or Clip after another rounding of the same scale, so that the layer itself ends with one
   plain,    ///< Relu or Clip between the layer and its rounding
-  leaky,    ///< Relu after another rounding as LeakyRelu of slope 0, which ONNX Runtime has for every zero point
+  leaky,  ///< Relu after another rounding as LeakyRelu of slope 0, which ONNX Runtime has for every zero point
 };
 
 /// The first member that differs says what the file is for; none of them changes what the integers stand for.

@@ -114,7 +114,8 @@ Quantization before_residual(const GraphWriter& writer, const Node& node, const 
   const auto [low, high] = bounds(attributes.y, attributes.conv.activation.low);
   const auto [least, most] = bounds(attributes.residual, least_value(writer, node.inputs[3]));
   Quantization q = attributes.y;
-  q.scale = std::max(std::abs(low - most), std::abs(std::min(high, attributes.conv.activation.high) - least)) / 127;
+  q.scale =
+      std::max(std::abs(low - most), std::abs(std::min(high, attributes.conv.activation.high) - least)) / 127;
   return q;
 }
 
@@ -130,8 +131,7 @@ void write_qconv(GraphWriter& writer, const Node& node, const QConvAttributes& a
   const std::string w =
       add_dequantized(writer, node.name + ".weights", product ? matrix : weights, attributes.weight_scales);
   std::string bias;
-  if (node.inputs.size() > 2 && node.inputs[2] != kNoValue)
-    bias = add_bias(writer, node, bias_scales);
+  if (node.inputs.size() > 2 && node.inputs[2] != kNoValue) bias = add_bias(writer, node, bias_scales);
   onnx_pb::NodeProto& proto = writer.add(product ? "Gemm" : "Conv", node.name, {x, w, bias});
   if (product) {
     set(proto, "transB", std::int64_t{1});

@@ -80,8 +80,7 @@ void write_split(GraphWriter& writer, const Node& node, const SplitAttributes& a
   const std::string sizes = writer.integers(node.name + "/sizes", attributes.sizes);
   set(writer.add("Split", node.name, {x, sizes}, static_cast<int>(node.outputs.size())), "axis",
       attributes.axis);
-  for (std::size_t o = 0; o < node.outputs.size(); ++o)
-    writer.store_moved(node, static_cast<int>(o));
+  for (std::size_t o = 0; o < node.outputs.size(); ++o) writer.store_moved(node, static_cast<int>(o));
 }
 
 // SpaceToDepth in an order that its operator does not have: [N, C, H / b, b, W / b, b], both blocks after C.

@@ -84,8 +84,8 @@ std::string write_onnx(const Graph& graph, const OnnxWriteOptions& options) {
   model.set_producer_name("pipit");
   model.set_producer_version(options.producer_version);
   model.mutable_graph()->set_name("pipit");
-  onnx::GraphWriter writer(graph, *model.mutable_graph(), opset,
-                           options.symbolic_batch && keeps_batch(graph), options.form);
+  onnx::GraphWriter writer(graph, *model.mutable_graph(), opset, options.symbolic_batch && keeps_batch(graph),
+                           options.form);
   write_nodes(writer);
   writer.finish_outputs();
   std::map<std::string, std::string> metadata = options.metadata;
