@@ -14,32 +14,16 @@
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/out_of_memory.h"
-#include "engine/base/error.h"
-#include "engine/base/version.h"
-#include "engine/platform/device.h"
-#include "engine/platform/thread_pool.h"
-#include "models/image/decode.h"
-#include "quant/near_names.h"
+#include "pipit/error.h"
+#include "pipit/machine.h"
+#include "pipit/text.h"
+#include "pipit/version.h"
 
 namespace {
 
 using namespace pipit;
 using namespace pipit::internal;
 using namespace pipit::internal::apps;
-
-std::string version_text() {
-  const CudaStatus cuda = cuda_status();
-  const ImageDecoders image = image_decoders();
-  std::string text = fmt::format("pipit {}\ncpu   {}\njpeg  {}\npng   {}\nwebp  {}\ncuda  ", version(),
-                                 counted(default_threads(), "thread"), image.jpeg, image.png,
-                                 image.webp.empty() ? "not built in" : image.webp);
-  if (!cuda.compiled) return text + "not built in";
-  text += fmt::format("built with toolkit {}; ", cuda.toolkit);
-  if (!cuda.problem.empty()) return text + cuda.problem;
-  for (std::size_t i = 0; i < cuda.devices.size(); ++i) text += (i == 0 ? "" : ", ") + cuda.devices[i];
-  const CudaLibraries libraries = cuda_libraries();
-  return text + fmt::format("\ncublaslt  {}\ncudnn     {}", libraries.cublaslt, libraries.cudnn);
-}
 
 int report(std::string_view message, int code) {
   std::fflush(stdout);
@@ -143,7 +127,7 @@ int run(int argc, char** argv) {
   int exit_code = kExitOk;
   CLI::App app("Run ONNX image classifiers and see where their time goes.", "pipit");
   app.formatter(std::make_shared<HelpFormatter>());
-  app.set_version_flag("--version", version_text, "Show the version and what this build includes");
+  app.set_version_flag("--version", tools::build_text, "Show the version and what this build includes");
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 ok, 1 runtime error, 2 usage, 3 unsupported model, 4 a check failed.\n"

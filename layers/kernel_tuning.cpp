@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "engine/base/file.h"
-#include "engine/base/version.h"
 #include "engine/plan/tuning_cache.h"
+#include "pipit/version.h"
 
 namespace pipit::internal {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/base/printable.h"
+#include "pipit/text.h"
 
 namespace pipit::internal {
 

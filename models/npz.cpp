@@ -9,8 +9,8 @@
 #include <limits>
 
 #include "engine/base/error.h"
-#include "engine/base/printable.h"
 #include "models/npy.h"
+#include "pipit/text.h"
 
 namespace pipit::internal {
 

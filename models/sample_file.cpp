@@ -8,10 +8,10 @@
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
-#include "engine/base/printable.h"
 #include "models/image/folder.h"
 #include "models/npy.h"
 #include "models/npz.h"
+#include "pipit/text.h"
 
 namespace pipit::internal {
 

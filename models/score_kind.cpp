@@ -24,8 +24,6 @@ namespace pipit::internal {
 
 namespace {
 
-constexpr std::array kKinds{ScoreKind::logits, ScoreKind::softmax, ScoreKind::log_softmax, ScoreKind::sigmoid,
-                            ScoreKind::sigmoid_logits};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kMaxConstants = 1 << 16;  // elements of a constant whose bounds are looked for
 constexpr double kClose =
@@ -429,14 +427,10 @@ std::string heads_note(const Graph& graph, ScoreKind kind) {
   return {};
 }
 
-std::optional<ScoreKind> find_score_kind(std::string_view name) {
-  const auto* found = std::ranges::find(kKinds, name, score_kind_name);
-  return found == kKinds.end() ? std::nullopt : std::optional(*found);
-}
-
 std::string score_kind_list() {
   std::string names;
-  for (const ScoreKind kind : kKinds) names.append(names.empty() ? "" : ", ").append(score_kind_name(kind));
+  for (const ScoreKind kind : kScoreKinds)
+    names.append(names.empty() ? "" : ", ").append(score_kind_name(kind));
   return names;
 }
 

@@ -1,7 +1,6 @@
 // What a classifier's scores are, as its graph says.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,9 +23,6 @@ ScoreKind score_kind(const Graph& graph);
 /// A note on scores of softmaxes side by side, or their logarithms, which are taken for something else: `kind`, sigmoid
 /// or logits. Else nothing.
 std::string heads_note(const Graph& graph, ScoreKind kind);
-
-/// The kind of this name; nullopt where there is none.
-std::optional<ScoreKind> find_score_kind(std::string_view name);
 
 /// "logits, softmax, ...": all names.
 std::string score_kind_list();

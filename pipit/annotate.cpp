@@ -9,7 +9,6 @@
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
-#include "engine/base/version.h"
 #include "engine/platform/float_mode.h"
 #include "models/catalogue.h"
 #include "models/onnx/write/annotate.h"
@@ -19,6 +18,7 @@
 #include "pipit/detail/preparation.h"
 #include "pipit/detail/preparation_notes.h"
 #include "pipit/measuring/json.h"
+#include "pipit/version.h"
 
 namespace pipit::tools {
 

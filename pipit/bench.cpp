@@ -6,9 +6,7 @@
 #include <map>
 
 #include "engine/base/error.h"
-#include "engine/base/printable.h"
 #include "engine/base/statistics.h"
-#include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/platform/float_mode.h"
 #include "pipit/measuring/bench_rows.h"
@@ -16,6 +14,8 @@
 #include "pipit/measuring/json.h"
 #include "pipit/measuring/machine_ceilings.h"
 #include "pipit/measuring/timing.h"
+#include "pipit/text.h"
+#include "pipit/version.h"
 
 namespace pipit::tools {
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "engine/base/counted.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/platform/float_mode.h"
@@ -16,6 +15,7 @@
 #include "pipit/detail/preparation_notes.h"
 #include "pipit/measuring/json.h"
 #include "pipit/measuring/runner.h"
+#include "pipit/text.h"
 #include "quant/export_scales.h"
 #include "quant/kept_layers.h"
 

@@ -35,6 +35,13 @@ struct SharedClassifier {
 
 }  // namespace internal::detail
 
+static_assert(PreprocessOptions::kMaxSide == kMaxPreprocessSide);
+
+std::vector<std::string> preprocess_presets() {
+  const std::vector<std::string_view> names = preprocess_preset_names();
+  return {names.begin(), names.end()};
+}
+
 namespace {
 
 using detail::SharedClassifier;

@@ -36,10 +36,15 @@ struct PreprocessOptions {
   bool bgr = false;
   /// Photographs are left as they are stored, instead of turned upright as their EXIF data says.
   bool ignore_exif_orientation = false;
+  /// The largest `resize` and `crop`.
+  static constexpr int kMaxSide = 16'384;
 
   /// Whether all members are equal.
   friend bool operator==(const PreprocessOptions&, const PreprocessOptions&) = default;
 };
+
+/// The names that PreprocessOptions::preset takes.
+PIPIT_API std::vector<std::string> preprocess_presets();
 
 /// How a classifier is made.
 struct ClassifierOptions {

@@ -6,14 +6,13 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/base/counted.h"
 #include "engine/base/error.h"
-#include "engine/base/version.h"
 #include "pipit/measuring/comparison.h"
 #include "pipit/measuring/json.h"
-#include "pipit/measuring/shell_word.h"
 #include "pipit/measuring/times_file.h"
 #include "pipit/sweeping/sweep_comparison.h"
+#include "pipit/text.h"
+#include "pipit/version.h"
 
 namespace pipit::tools {
 

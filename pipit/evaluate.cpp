@@ -7,7 +7,6 @@
 #include <set>
 
 #include "engine/base/clock.h"
-#include "engine/base/counted.h"
 #include "engine/base/error.h"
 #include "engine/platform/float_mode.h"
 #include "layers/passes/passes.h"
@@ -21,6 +20,7 @@
 #include "pipit/measuring/drop_json.h"
 #include "pipit/measuring/image_pipeline.h"
 #include "pipit/measuring/json.h"
+#include "pipit/text.h"
 #include "quant/hash.h"
 #include "quant/quantization_plan.h"
 
@@ -338,6 +338,10 @@ void tell(const EvaluateOptions& options, const Candidate& candidate) {
 }
 
 }  // namespace
+
+std::string Evaluation::label(int index) const {
+  return label_of(labels, index);
+}
 
 Evaluation evaluate(const std::string& model, const fs::path& folder, const EvaluateOptions& options) {
   const ScopedFloatMode mode;

@@ -85,6 +85,9 @@ struct Evaluation {
   /// Besides EvaluateOptions::note: what the images were.
   std::vector<std::string> notes;
   std::string json;  ///< all of it, as `pipit evaluate --json` writes it (docs/json.md)
+
+  /// The name of class `index`; "class 7" where it has none.
+  PIPIT_API std::string label(int index) const;
 };
 
 /// Runs a model over the images of `folder`: one sub-folder for each class, all named by label or all by class index,

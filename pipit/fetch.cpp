@@ -6,11 +6,11 @@
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
-#include "engine/base/version.h"
 #include "models/catalogue.h"
 #include "models/fetched_model.h"
 #include "pipit/detail/child_process.h"
 #include "pipit/measuring/json.h"
+#include "pipit/version.h"
 
 namespace pipit::tools {
 

@@ -3,14 +3,15 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
-#include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/platform/thread_pool.h"
+#include "models/image/decode.h"
 #include "pipit/measuring/ceilings_json.h"
 #include "pipit/measuring/json.h"
 #include "pipit/measuring/machine.h"
 #include "pipit/measuring/machine_ceilings.h"
 #include "pipit/measuring/profiled_run.h"
+#include "pipit/version.h"
 
 namespace pipit::tools {
 
@@ -29,6 +30,20 @@ MachineFacts examine_machine() {
   }
   facts.json = detail::json_text(json);
   return facts;
+}
+
+std::string build_text() {
+  const CudaStatus cuda = cuda_status();
+  const ImageDecoders image = image_decoders();
+  std::string text = fmt::format("pipit {}\ncpu   {}\njpeg  {}\npng   {}\nwebp  {}\ncuda  ", version(),
+                                 counted(default_threads(), "thread"), image.jpeg, image.png,
+                                 image.webp.empty() ? "not built in" : image.webp);
+  if (!cuda.compiled) return text + "not built in";
+  text += fmt::format("built with toolkit {}; ", cuda.toolkit);
+  if (!cuda.problem.empty()) return text + cuda.problem;
+  for (std::size_t i = 0; i < cuda.devices.size(); ++i) text += (i == 0 ? "" : ", ") + cuda.devices[i];
+  const CudaLibraries libraries = cuda_libraries();
+  return text + fmt::format("\ncublaslt  {}\ncudnn     {}", libraries.cublaslt, libraries.cudnn);
 }
 
 double MachineCeilings::flops(const std::string& products) const {

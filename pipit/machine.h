@@ -31,6 +31,11 @@ struct MachineFacts {
 /// an error. May be called from any thread.
 PIPIT_API MachineFacts examine_machine();
 
+/// What this build is, one line for each: version, CPU threads that this process may use, image decoders, CUDA with its
+/// devices and libraries, as `pipit --version` prints it. Without a newline at the end. Loads the GPU's libraries.
+/// Throws Error if PIPIT_ISA asks for what the CPU does not have. May be called from any thread.
+PIPIT_API std::string build_text();
+
 /// How often per second something is done, measured in several rounds.
 struct Rate {
   double best = 0;    ///< the fastest round; floors use it

@@ -12,8 +12,6 @@
 /// Link with the CMake target pipit::pipit, or as `pkg-config pipit` says. C++20.
 #pragma once
 
-#include <string_view>
-
 #include "pipit/annotate.h"
 #include "pipit/async_runner.h"
 #include "pipit/bench.h"
@@ -29,6 +27,8 @@
 #include "pipit/fetch.h"
 #include "pipit/inspect.h"
 #include "pipit/machine.h"
+#include "pipit/option_values.h"
+#include "pipit/output_file.h"
 #include "pipit/precision.h"
 #include "pipit/profile.h"
 #include "pipit/prune.h"
@@ -37,14 +37,9 @@
 #include "pipit/scores.h"
 #include "pipit/speedup.h"
 #include "pipit/sweep.h"
+#include "pipit/text.h"
 #include "pipit/timing.h"
 #include "pipit/tune.h"
 #include "pipit/types.h"
 #include "pipit/verify.h"
-
-namespace pipit {
-
-/// "0.1.0": major, minor and patch.
-PIPIT_API std::string_view version();
-
-}  // namespace pipit
+#include "pipit/version.h"

@@ -8,9 +8,7 @@
 #include <ctime>
 
 #include "engine/base/clock.h"
-#include "engine/base/counted.h"
 #include "engine/base/error.h"
-#include "engine/base/version.h"
 #include "engine/platform/float_mode.h"
 #include "engine/platform/host_memory.h"
 #include "engine/runtime/profiler.h"
@@ -23,6 +21,8 @@
 #include "pipit/measuring/profiled_run.h"
 #include "pipit/measuring/timed_model.h"
 #include "pipit/measuring/timing.h"
+#include "pipit/text.h"
+#include "pipit/version.h"
 
 namespace pipit::tools {
 

@@ -8,9 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
-#include "engine/base/version.h"
 #include "engine/platform/float_mode.h"
-#include "engine/platform/host_memory.h"
 #include "layers/cpu_kernels.h"
 #include "models/onnx/write/writer.h"
 #include "models/run_files.h"
@@ -27,6 +25,8 @@
 #include "pipit/measuring/runner.h"
 #include "pipit/pruning/pruned_json.h"
 #include "pipit/pruning/search.h"
+#include "pipit/text.h"
+#include "pipit/version.h"
 #include "quant/kept_layers.h"
 
 namespace pipit::tools {

@@ -3,12 +3,12 @@
 #include <array>
 
 #include "engine/base/file.h"
-#include "engine/base/version.h"
 #include "engine/platform/float_mode.h"
 #include "models/run_files.h"
 #include "pipit/detail/load.h"
 #include "pipit/detail/quantized_file.h"
 #include "pipit/measuring/json.h"
+#include "pipit/version.h"
 #include "quant/kept_layers.h"
 
 namespace pipit::tools {

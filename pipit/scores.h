@@ -2,7 +2,9 @@
 /// What the numbers are that a classifier gives for its classes.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace pipit {
@@ -32,6 +34,18 @@ constexpr std::string_view score_kind_name(ScoreKind kind) {
       return "sigmoid-logits";
   }
   return "logits";
+}
+
+/// All kinds.
+inline constexpr std::array kScoreKinds{ScoreKind::logits, ScoreKind::softmax, ScoreKind::log_softmax,
+                                        ScoreKind::sigmoid, ScoreKind::sigmoid_logits};
+
+/// The kind of this name; nullopt if there is none.
+constexpr std::optional<ScoreKind> find_score_kind(std::string_view name) {
+  for (const ScoreKind kind : kScoreKinds) {
+    if (name == score_kind_name(kind)) return kind;
+  }
+  return std::nullopt;
 }
 
 /// Whether each score is about its class alone.

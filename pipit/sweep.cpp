@@ -8,8 +8,6 @@
 #include <span>
 
 #include "engine/base/error.h"
-#include "engine/base/printable.h"
-#include "engine/base/version.h"
 #include "engine/platform/device.h"
 #include "engine/platform/float_mode.h"
 #include "engine/platform/machine_identity.h"
@@ -30,6 +28,8 @@
 #include "pipit/sweeping/sparsity_rows.h"
 #include "pipit/sweeping/sweep_document.h"
 #include "pipit/sweeping/sweep_file.h"
+#include "pipit/text.h"
+#include "pipit/version.h"
 
 namespace pipit::tools {
 

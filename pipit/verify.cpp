@@ -12,9 +12,9 @@
 #include "engine/platform/device.h"
 #include "engine/platform/float_mode.h"
 #include "models/model.h"
-#include "pipit/detail/first_lines.h"
 #include "pipit/measuring/json.h"
 #include "pipit/measuring/runner.h"
+#include "pipit/text.h"
 
 namespace pipit::tools {
 

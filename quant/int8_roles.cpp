@@ -17,8 +17,8 @@
 #include "layers/ops/slicing.h"
 #include "layers/passes/moves_elements.h"
 #include "layers/passes/rewriter.h"
+#include "pipit/text.h"
 #include "quant/kept_layers.h"
-#include "quant/near_names.h"
 #include "quant/weighted_layer.h"
 
 namespace pipit::internal {

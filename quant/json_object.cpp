@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "quant/near_names.h"
+#include "pipit/text.h"
 
 namespace pipit::internal {
 

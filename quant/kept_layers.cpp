@@ -9,7 +9,7 @@
 #include "layers/ops/reduce.h"
 #include "layers/ops/reshaping.h"
 #include "layers/passes/rewriter.h"
-#include "quant/near_names.h"
+#include "pipit/text.h"
 #include "quant/weighted_layer.h"
 
 namespace pipit::internal {

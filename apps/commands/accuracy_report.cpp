@@ -6,7 +6,6 @@
 
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "models/classification.h"
 
 namespace pipit::internal::apps {
 
@@ -26,12 +25,12 @@ std::string share_line(const std::string& name, const Share& share, int width) {
 std::string yes_or_no_text(const Evaluation& result, int width) {
   const ClassAccuracy& yes = result.classes.at(0);
   const std::int64_t no = result.right.of - yes.images;
-  std::string text = fmt::format("{:<{}}{}: {} of {} right, {}: {} of {}\n", "answers", width,
-                                 printable(label_of(result.labels, 1)), yes.yes, yes.images,
-                                 printable(label_of(result.labels, 0)), no - yes.false_yes, no);
+  std::string text =
+      fmt::format("{:<{}}{}: {} of {} right, {}: {} of {}\n", "answers", width, printable(result.label(1)),
+                  yes.yes, yes.images, printable(result.label(0)), no - yes.false_yes, no);
   if (yes.images > 0)
     text += fmt::format("{:<{}}{:.2f} %   (average precision of {}, whatever the threshold)\n", "AP", width,
-                        100 * yes.average_precision, printable(label_of(result.labels, 1)));
+                        100 * yes.average_precision, printable(result.label(1)));
   return text;
 }
 

@@ -14,7 +14,7 @@
 #include "apps/options/output_option.h"
 #include "apps/options/settings.h"
 #include "apps/options/values.h"
-#include "engine/platform/host_memory.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::apps {
 

@@ -10,8 +10,6 @@
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
-#include "engine/base/error.h"
-#include "engine/base/file.h"
 #include "pipit/fetch.h"
 
 namespace pipit::internal::apps {
@@ -155,7 +153,9 @@ void add_classify(CLI::App& app, int& exit_code) {
     if (const std::string& first = options->model.model; tools::is_for_images(first)) {
       check_order(first, options->images);
       // Nothing is fetched for it.
-      if (is_missing(first)) fail("{}: no such file or folder", first);
+      if (std::error_code ignored;
+          std::filesystem::status(first, ignored).type() == std::filesystem::file_type::not_found)
+        throw Error(fmt::format("{}: no such file or folder", first));
       options->images.insert(options->images.begin(), first);
       tools::DefaultModel chosen = tools::default_model(note_printer(options->common.quiet));
       options->model.model = std::move(chosen.name);

@@ -15,7 +15,7 @@
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
-#include "models/score_kind.h"
+#include "pipit/scores.h"
 
 namespace pipit::internal::apps {
 

@@ -1,19 +1,16 @@
 // pipit help: what --help says, as manual pages, tables and completion scripts too.
 #include <filesystem>
-#include <set>
 
 #include "apps/commands/commands.h"
 #include "apps/display/help_text.h"
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
-#include "engine/base/file.h"
-#include "engine/base/version.h"
-#include "layers/kernel_names.h"
-#include "layers/registry.h"
 #include "pipit/fetch.h"
-#include "pipit/measuring/json.h"
-#include "quant/near_names.h"
+#include "pipit/option_values.h"
+#include "pipit/output_file.h"
+#include "pipit/text.h"
+#include "pipit/version.h"
 
 namespace pipit::internal::apps {
 
@@ -48,7 +45,7 @@ void write_pages(const DeclaredCommand& whole, const std::filesystem::path& fold
   std::vector<const DeclaredCommand*> commands = whole.all();
   commands.push_back(&whole);
   for (const DeclaredCommand* command : commands)
-    write_file((folder / (man_page_name(*command) + ".1")).string(), man_page(*command, whole));
+    tools::write_file((folder / (man_page_name(*command) + ".1")).string(), man_page(*command, whole));
 }
 
 int help(const CLI::App& app, const HelpOptions& options) {
@@ -67,13 +64,12 @@ int help(const CLI::App& app, const HelpOptions& options) {
   if (options.json) {
     nlohmann::ordered_json json = {{"pipit", version()}, {"command", "help"}};
     json.update(declared_json(command));
-    fmt::print("{}", detail::json_text(json));
+    fmt::print("{}\n", json.dump(2));
     return kExitOk;
   }
   std::vector<std::string> models;
   for (const tools::NamedModel& model : tools::named_models()) models.push_back(model.name);
-  const std::set<std::string> known = known_kernels(default_registry());
-  const std::vector<std::string> kernels(known.begin(), known.end());
+  const std::vector<std::string> kernels = tools::kernel_choices();
   std::string text;
   if (options.format == "man") {
     text = man_page(command, whole);

@@ -8,8 +8,8 @@
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
-#include "engine/platform/host_memory.h"
 #include "pipit/fetch.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::apps {
 

@@ -9,7 +9,7 @@
 #include "apps/display/next_command.h"
 #include "apps/display/stage_progress.h"
 #include "apps/display/terminal.h"
-#include "engine/base/file.h"
+#include "pipit/output_file.h"
 
 namespace pipit::internal::apps {
 
@@ -25,7 +25,7 @@ int prune(const PruneOptions& options) {
   progress.end();
   const bool written = pruned.problem.empty();
   if (!written) print_error(fmt::format("{}: {}", options.model.model, pruned.problem));
-  if (!options.svg.empty()) write_file(options.svg, prune_svg(options, pruned));
+  if (!options.svg.empty()) tools::write_file(options.svg, prune_svg(options, pruned));
   if (options.common.json) {
     fmt::print("{}", pruned.json);
   } else {

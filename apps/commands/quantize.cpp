@@ -11,7 +11,7 @@
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
-#include "engine/platform/host_memory.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::apps {
 

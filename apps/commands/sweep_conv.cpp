@@ -10,6 +10,7 @@
 #include "apps/options/list_option.h"
 #include "apps/options/sweep_options.h"
 #include "apps/options/values.h"
+#include "pipit/option_values.h"
 
 namespace pipit::internal::apps {
 
@@ -81,7 +82,7 @@ void add_sweep_conv(CLI::App& parent, int& exit_code) {
       ->check(count_value())
       ->capture_default_str();
   command->add_option("--seed", how.seed, "Seed of --sample")->capture_default_str();
-  std::vector<std::string> backends = kernel_names();
+  std::vector<std::string> backends = tools::kernel_names();
   backends.insert(backends.begin(), "auto");
   add_list(*command, "--backend", how.backends, one_of(backends),
            "Kernels by name (pipit inspect MODEL --why lists some); auto: the fastest of all [auto]")

@@ -12,7 +12,7 @@
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
-#include "engine/base/file.h"
+#include "pipit/output_file.h"
 #include "pipit/report.h"
 
 namespace pipit::internal::apps {
@@ -128,10 +128,11 @@ void save_svg(const TuneOptions& options, const tools::TunedPlan& tuned) {
          fmt::format("{} of {} layers in floating point", step.kept, tuned.orders.at(step.order).size()),
          step.pareto, step.chosen});
   }
-  write_file(options.svg,
-             tools::pareto_svg(fmt::format("{}: accuracy and time in mixed precision", options.model.model),
-                               points, 100 * tuned.steps.at(0).drop.base - options.max_drop,
-                               tuned.measure + " by the expected drop, %"));
+  tools::write_file(
+      options.svg,
+      tools::pareto_svg(fmt::format("{}: accuracy and time in mixed precision", options.model.model), points,
+                        100 * tuned.steps.at(0).drop.base - options.max_drop,
+                        tuned.measure + " by the expected drop, %"));
 }
 
 void print_next_of(const TuneOptions& options, const tools::TunedPlan& tuned) {

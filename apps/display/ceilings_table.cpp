@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "apps/display/table.h"
-#include "engine/platform/host_memory.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::apps {
 

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "apps/display/help_text.h"
-#include "pipit/measuring/shell_word.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::apps {
 
@@ -109,16 +109,15 @@ std::string bash_completion(const DeclaredCommand& whole, const std::vector<std:
     for (const DeclaredOption& option : command->options) {
       (option.operand ? operands : options).push_back(option.operand ? option.value : option.name);
       if (!option.operand && !option.value.empty())
-        options_with[option.value].push_back(detail::shell_word(command->name + " " + option.name));
+        options_with[option.value].push_back(shell_word(command->name + " " + option.name));
     }
-    of_commands +=
-        fmt::format("    {}) options={} operands={} commands={} ;;\n", detail::shell_word(command->name),
-                    detail::shell_word(joined(options)), detail::shell_word(joined(operands)),
-                    detail::shell_word(joined(names_below(*command))));
+    of_commands += fmt::format("    {}) options={} operands={} commands={} ;;\n", shell_word(command->name),
+                               shell_word(joined(options)), shell_word(joined(operands)),
+                               shell_word(joined(names_below(*command))));
   }
   std::string of_options;
   for (const auto& [value, options] : options_with)
-    of_options += fmt::format("    {}) value={} ;;\n", fmt::join(options, "|"), detail::shell_word(value));
+    of_options += fmt::format("    {}) value={} ;;\n", fmt::join(options, "|"), shell_word(value));
   return fmt::format(
       "{}\n_pipit_models={}\n_pipit_kernels={}\n\n"
       "# Sets options, operands and commands of the command $1.\n_pipit_command() {{\n  options= operands= "
@@ -126,8 +125,7 @@ std::string bash_completion(const DeclaredCommand& whole, const std::vector<std:
       "  case $1 in\n{}  esac\n}}\n\n"
       "# Sets value to what the option $2 of the command $1 takes.\n_pipit_option() {{\n  case \"$1 $2\" "
       "in\n{}  esac\n}}\n",
-      kBash, detail::shell_word(joined(models)), detail::shell_word(joined(kernels)), of_commands,
-      of_options);
+      kBash, shell_word(joined(models)), shell_word(joined(kernels)), of_commands, of_options);
 }
 
 namespace {
@@ -177,7 +175,7 @@ std::string zsh_arguments(const DeclaredCommand& command) {
       if (!option.value.empty())
         spec += fmt::format(":{}:{}", in_brackets(option.value), zsh_action(option.value));
     }
-    specifications += " \\\n    " + detail::shell_word(spec);
+    specifications += " \\\n    " + shell_word(spec);
   }
   return specifications;
 }
@@ -195,7 +193,7 @@ std::string zsh_function(const DeclaredCommand& command) {
   std::string listed, calls;
   for (const DeclaredCommand& below : command.commands) {
     const std::string word = below.name.substr(below.name.rfind(' ') + 1);
-    listed += "\n    " + detail::shell_word(word + ":" + in_brackets(below.text));
+    listed += "\n    " + shell_word(word + ":" + in_brackets(below.text));
     calls += fmt::format("      {}) {} ;;\n", word, function_name(below));
   }
   return fmt::format(

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "apps/display/table.h"
-#include "engine/platform/host_memory.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::apps {
 

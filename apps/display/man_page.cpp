@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "apps/display/help_text.h"
-#include "engine/base/version.h"
+#include "pipit/version.h"
 
 namespace pipit::internal::apps {
 

@@ -7,7 +7,7 @@
 namespace pipit::internal::apps {
 
 /// For a file that is written when the work is done: throws CLI::ValidationError, naming `option`, when something that
-/// the command reads or pipit keeps would be lost (replaced_by), and Error when it could not be written
+/// the command reads or pipit keeps would be lost (tools::replaced_input), and Error when it could not be written
 /// (check_writable). `inputs`: every file, folder and name of a model that the command was given. No `output`: nothing
 /// to check.
 void check_output(const std::string& option, const std::string& output,

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/base/counted.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::apps {
 

@@ -9,7 +9,7 @@
 #include <cstdio>
 
 #include "apps/display/table.h"
-#include "pipit/detail/first_lines.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::apps {
 
@@ -40,8 +40,8 @@ int terminal_width(int file) {
 void print_error(std::string_view message) noexcept {
   show_status_line("");
   try {
-    write_stderr(fitted("pipit: " + detail::first_lines(printable_lines(message)) + "\n",
-                        terminal_width(STDERR_FILENO)));
+    write_stderr(
+        fitted("pipit: " + first_lines(printable_lines(message)) + "\n", terminal_width(STDERR_FILENO)));
   } catch (...) {  // no memory for the copy: better the bare fact than an abort
     std::fputs("pipit: out of memory\n", stderr);
   }

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/base/printable.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::apps {
 

@@ -1,14 +1,10 @@
 // How a command runs what it runs: threads, device, precision, kernels.
-#include <set>
 #include <utility>
 
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
-#include "layers/kernel_names.h"
-#include "layers/registry.h"
-#include "pipit/detail/option_values.h"
-#include "quant/kept_layers.h"
+#include "pipit/option_values.h"
 
 namespace pipit::internal::apps {
 
@@ -25,7 +21,7 @@ const std::map<std::string, Precision> kPrecisions(std::begin(kPrecisionNames), 
 
 std::string kernel_problem(const std::string& text) {
   try {
-    kernels_named(detail::kernel_wish(text).name, default_registry());
+    tools::check_kernel(tools::parse_kernel_choice(text).name);
     return {};
   } catch (const Error& e) {
     return e.what();
@@ -34,7 +30,7 @@ std::string kernel_problem(const std::string& text) {
 
 std::string keep_problem(const std::string& text) {
   try {
-    parse_keep(text);
+    tools::check_keep(text);
     return {};
   } catch (const Error& e) {
     return e.what();
@@ -51,12 +47,6 @@ std::vector<std::string> precision_names() {
   std::vector<std::string> names;
   for (const auto& [name, unused] : kPrecisionNames) names.emplace_back(name);
   return names;
-}
-
-std::vector<std::string> kernel_names() {
-  std::set<std::string> names = default_registry().kernel_names();
-  std::erase_if(names, [](const std::string& name) { return name.find(", ") != std::string::npos; });
-  return {names.begin(), names.end()};
 }
 
 void add_output_flags(CLI::App& command, bool& json, bool& quiet) {
@@ -161,8 +151,8 @@ void CommonOptions::add_kernels_to(CLI::App& command) {
           "--kernel",
           [this](const std::vector<std::string>& wishes) {
             for (const std::string& text : wishes) {
-              detail::KernelWish wish = detail::kernel_wish(text);
-              (wish.exclude ? exclude_kernels : prefer_kernels).push_back(std::move(wish.name));
+              tools::KernelChoice choice = tools::parse_kernel_choice(text);
+              (choice.exclude ? exclude_kernels : prefer_kernels).push_back(std::move(choice.name));
             }
           },
           "KERNEL: use this kernel for every layer that it accepts; no-KERNEL: never use it (inspect --why "

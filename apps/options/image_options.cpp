@@ -4,8 +4,6 @@
 #include "apps/options/list_option.h"
 #include "apps/options/options.h"
 #include "apps/options/values.h"
-#include "models/image/preprocess.h"
-#include "models/score_kind.h"
 
 namespace pipit::internal::apps {
 
@@ -22,12 +20,14 @@ void ImageOptions::add_to(CLI::App& command) {
           "--labels", labels,
           "File with one class name per line, or JSON: a list, or a map like id2label or class_to_idx")
       ->type_name("FILE");
+  std::vector<std::string> names;
+  for (const ScoreKind kind : kScoreKinds) names.emplace_back(score_kind_name(kind));
   one_of(command.add_option(
              "--scores", scores,
              "Kind of the scores. If exactly one class is right: logits, probabilities (softmax) or their "
              "logarithms (log-softmax). If classes are independent: probabilities (sigmoid) or logits "
              "(sigmoid-logits) [as the model stores, else as its graph shows]"),
-         {"logits", "softmax", "log-softmax", "sigmoid", "sigmoid-logits"});
+         names);
 }
 
 void ImageOptions::add_threshold_to(CLI::App& command) {
@@ -41,15 +41,14 @@ void ImageOptions::add_threshold_to(CLI::App& command) {
 }
 
 void ImageOptions::add_preprocessing_to(CLI::App& command) {
-  const auto presets = preprocess_preset_names();
   one_of(
       command.add_option("--preset", preset,
                          "Preprocessing [as the model stores, else torchvision at the model's input size]"),
-      {presets.begin(), presets.end()});
+      preprocess_presets());
   command.add_option("--resize", resize, "Short side after resizing, in pixels; 0: no resizing")
-      ->check(CLI::Range(0, kMaxPreprocessSide));
+      ->check(CLI::Range(0, PreprocessOptions::kMaxSide));
   command.add_option("--crop", crop, "Side of the centre crop, in pixels")
-      ->check(CLI::Range(1, kMaxPreprocessSide));
+      ->check(CLI::Range(1, PreprocessOptions::kMaxSide));
   one_of(
       command.add_option("--interpolation", interpolation, "Filter for resizing, antialiased like Pillow's"),
       {"nearest", "bilinear", "bicubic"});

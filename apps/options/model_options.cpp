@@ -1,14 +1,14 @@
 // How a model is loaded: MODEL, --batch, --dim, --shape, --value.
 #include "apps/options/options.h"
-#include "pipit/detail/option_values.h"
 #include "pipit/fetch.h"
+#include "pipit/option_values.h"
 
 namespace pipit::internal::apps {
 
-using detail::extent_of;
-using detail::named_value;
-using detail::numbers_of;
-using detail::shape_of;
+using tools::parse_extent;
+using tools::parse_named_value;
+using tools::parse_numbers;
+using tools::parse_shape;
 
 std::string model_help() {
   return "An ONNX file, or the name of a model (pipit models describes them): " + tools::named_model_list();
@@ -53,15 +53,15 @@ void ModelOptions::add_extents(CLI::App& command, std::vector<std::string>& dims
 void ModelOptions::add_to(LoadOptions& options) const {
   options.batch = batch;
   for (const std::string& text : dims) {
-    const auto [name, value] = named_value(text);
-    const auto extent = extent_of(value);
+    const auto [name, value] = parse_named_value(text);
+    const auto extent = parse_extent(value);
     if (name.empty() || !extent)
       throw CLI::ValidationError("--dim", "'" + text + "' is not NAME=VALUE with a positive integer");
     options.dimensions.insert_or_assign(name, *extent);
   }
   for (const std::string& text : shapes) {
-    const auto [name, value] = named_value(text);
-    const auto shape = shape_of(value);
+    const auto [name, value] = parse_named_value(text);
+    const auto shape = parse_shape(value);
     if (name.empty() || !shape) {
       throw CLI::ValidationError(
           "--shape",
@@ -71,14 +71,14 @@ void ModelOptions::add_to(LoadOptions& options) const {
     options.shapes.insert_or_assign(name, *shape);
   }
   for (const std::string& text : values) {
-    const auto [name, list] = named_value(text);
-    const auto numbers = numbers_of(list);
+    const auto [name, list] = parse_named_value(text);
+    const auto numbers = parse_numbers(list);
     if (name.empty() || !numbers)
       throw CLI::ValidationError("--value", "'" + text + "' is not NAME=NUMBER or NAME=a,b,c");
     options.values.insert_or_assign(name, *numbers);
   }
   for (const std::string& text : arrays) {
-    const auto [name, file] = named_value(text);
+    const auto [name, file] = parse_named_value(text);
     if (name.empty() || file.empty())
       throw CLI::ValidationError("--input", "'" + text + "' is not NAME=FILE.npy");
     options.arrays.insert_or_assign(name, std::string(file));

@@ -30,7 +30,7 @@ struct CommonOptions {
   DeviceKind device = DeviceKind::cpu;
   Precision precision = Precision::fp32;
   std::string plan;               ///< file of a quantization plan; for int8
-  std::vector<std::string> keep;  ///< NAME=fp32|fp16|bf16 (quant/kept_layers.h), added to what the plan keeps
+  std::vector<std::string> keep;  ///< NAME=fp32|fp16|bf16 (LoadOptions::keep), added to what the plan keeps
   std::optional<std::int64_t> group_size;                    ///< weights that share a scale; for w4
   std::string dynamic_scales;                                ///< per-tensor or per-sample; for int8-dynamic
   std::vector<std::string> prefer_kernels, exclude_kernels;  ///< --kernel, as in LoadOptions
@@ -66,8 +66,6 @@ struct CommonOptions {
 /// The choices of --precision.
 const std::map<std::string, Precision>& precisions();
 std::vector<std::string> precision_names();
-/// The names of single kernels, without their forms ("tile, 16-bit storage").
-std::vector<std::string> kernel_names();
 /// What MODEL is, with the names of models.
 std::string model_help();
 

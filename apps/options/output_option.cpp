@@ -5,8 +5,7 @@
 #include <algorithm>
 
 #include "apps/display/output_files.h"
-#include "engine/base/file.h"
-#include "models/run_files.h"
+#include "pipit/output_file.h"
 
 namespace pipit::internal::apps {
 
@@ -48,7 +47,7 @@ void OutputOption::add_to(CLI::App& command, const std::vector<OutputForm>& form
       if (ending == nullptr || std::ranges::find(forms, ending->form) == forms.end())
         throw CLI::ValidationError("--output", fmt::format("'{}' must end in one of {}", path, list));
       for (const File& other : files_) {
-        if (same_file(other.path, path))
+        if (tools::same_file(other.path, path))
           throw CLI::ValidationError("--output", fmt::format("'{}' is named twice", path));
       }
       files_.push_back({path, ending->form});
@@ -82,7 +81,7 @@ void OutputOption::write(const std::string& json, const std::string& sweep) cons
 }
 
 void OutputOption::write(const std::function<std::string(OutputForm)>& content) const {
-  for (const File& file : files_) write_file(file.path, content(file.form));
+  for (const File& file : files_) tools::write_file(file.path, content(file.form));
 }
 
 }  // namespace pipit::internal::apps

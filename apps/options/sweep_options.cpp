@@ -4,7 +4,7 @@
 #include "apps/display/output_files.h"
 #include "apps/options/list_option.h"
 #include "apps/options/values.h"
-#include "engine/base/file.h"
+#include "pipit/output_file.h"
 
 namespace pipit::internal::apps {
 
@@ -61,7 +61,7 @@ tools::SweepRun SweepOptions::run(std::optional<Progress>& bar) const {
 
 void SweepOptions::write(const std::string& json, const std::function<std::string()>& svg_content,
                          const std::function<std::string()>& table) const {
-  if (!svg.empty()) write_file(svg, svg_content());
+  if (!svg.empty()) tools::write_file(svg, svg_content());
   output.write(json);
   fmt::print("{}", common.json ? json : table());
 }

@@ -79,18 +79,10 @@ std::string escaped(std::string_view text, bool keep_lines) {
 
 }  // namespace
 
-std::string printable(std::string_view text) {
-  return escaped(text, false);
-}
-
 std::string printable_key(std::string_view text) {
   std::string doubled;
   for (const char c : text) doubled.append(c == '\\' ? 2 : 1, c);
   return escaped(doubled, false);
-}
-
-std::string printable_lines(std::string_view text) {
-  return escaped(text, true);
 }
 
 namespace {
@@ -121,3 +113,15 @@ std::string printable_json(std::string_view json) {
 }
 
 }  // namespace pipit::internal
+
+namespace pipit {
+
+std::string printable(std::string_view text) {
+  return internal::escaped(text, false);
+}
+
+std::string printable_lines(std::string_view text) {
+  return internal::escaped(text, true);
+}
+
+}  // namespace pipit

@@ -1,4 +1,4 @@
-#include "engine/base/version.h"
+#include "pipit/version.h"
 
 namespace pipit {
 

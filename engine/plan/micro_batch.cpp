@@ -6,7 +6,7 @@
 #include "engine/plan/plan_building.h"
 #include "engine/plan/value_buffers.h"
 #include "engine/platform/cache_size.h"
-#include "engine/platform/host_memory.h"
+#include "pipit/text.h"
 
 namespace pipit::internal {
 

@@ -4,6 +4,7 @@
 #include "engine/plan/plan_building.h"
 #include "engine/platform/device.h"
 #include "engine/platform/host_memory.h"
+#include "pipit/text.h"
 
 namespace pipit::internal {
 

@@ -1,6 +1,5 @@
 #include "engine/platform/host_memory.h"
 
-#include <fmt/format.h>
 #include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -60,10 +59,6 @@ bool reset_peak_resident_memory() {
   std::ofstream clear("/proc/self/clear_refs");
   clear << "5" << std::flush;  // proc(5): resets VmHWM
   return static_cast<bool>(clear);
-}
-
-std::string mebibytes(std::size_t bytes) {
-  return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 1048576.0);
 }
 
 }  // namespace pipit::internal

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 
 namespace pipit::internal {
 
@@ -20,8 +19,5 @@ std::size_t peak_resident_memory();
 /// Gives freed memory back to the system and lets peak_resident_memory() start again at what is held now. Returns
 /// false where the kernel does not offer it (/proc/self/clear_refs); the peak then goes on.
 bool reset_peak_resident_memory();
-
-/// "1.50 MiB".
-std::string mebibytes(std::size_t bytes);
 
 }  // namespace pipit::internal

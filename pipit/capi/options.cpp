@@ -5,10 +5,8 @@
 #include <cmath>
 #include <iterator>
 
-#include "models/image/preprocess.h"
 #include "pipit/capi/handles.h"
-#include "pipit/detail/option_values.h"
-#include "quant/kept_layers.h"
+#include "pipit/option_values.h"
 
 namespace {
 
@@ -64,7 +62,7 @@ std::vector<std::string> parts_of(const std::string& text, char between) {
 
 // NAME=VALUE.
 std::pair<std::string, std::string_view> named(const std::string& text, const char* form) {
-  auto value = internal::detail::named_value(text);
+  auto value = tools::parse_named_value(text);
   if (value.first.empty()) throw Refused{form};
   return value;
 }
@@ -116,10 +114,9 @@ void set_device(pipit_options& o, const std::string& v) {
 }
 
 void set_scores(pipit_options& o, const std::string& v) {
-  using enum ScoreKind;
-  o.scores = one_of(named_by<ScoreKind>([](ScoreKind kind) { return score_kind_name(kind); },
-                                        {logits, softmax, log_softmax, sigmoid, sigmoid_logits}),
-                    v);
+  Words<ScoreKind> words;
+  for (const ScoreKind kind : kScoreKinds) words.emplace_back(score_kind_name(kind), kind);
+  o.scores = one_of(words, v);
 }
 
 void set_target(pipit_options& o, const std::string& v) {
@@ -136,7 +133,8 @@ void set_method(pipit_options& o, const std::string& v) {
 
 void set_preset(pipit_options& o, const std::string& v) {
   Words<std::string> words;
-  for (const std::string_view name : internal::preprocess_preset_names()) words.emplace_back(name, name);
+  const std::vector<std::string> names = preprocess_presets();
+  for (const std::string& name : names) words.emplace_back(name, name);
   o.preprocess.preset = one_of(words, v);
 }
 
@@ -148,7 +146,7 @@ void set_interpolation(pipit_options& o, const std::string& v) {
 void add_dimension(pipit_options& o, const std::string& v) {
   constexpr const char* kForm = "NAME=VALUE with a positive integer";
   const auto [name, text] = named(v, kForm);
-  const std::optional<std::int64_t> extent = internal::detail::extent_of(text);
+  const std::optional<std::int64_t> extent = tools::parse_extent(text);
   if (!extent) throw Refused{kForm};
   o.load.dimensions.insert_or_assign(name, *extent);
 }
@@ -157,7 +155,7 @@ void add_shape(pipit_options& o, const std::string& v) {
   constexpr const char* kForm = "NAME=1x3x224x224: 1 to 6 positive integers with x between them";
   const auto [name, text] = named(v, kForm);
   try {
-    const std::optional<Shape> shape = internal::detail::shape_of(text);
+    const std::optional<Shape> shape = tools::parse_shape(text);
     if (!shape) throw Refused{kForm};
     o.load.shapes.insert_or_assign(name, *shape);
   } catch (const Error& e) {
@@ -168,7 +166,7 @@ void add_shape(pipit_options& o, const std::string& v) {
 void add_value(pipit_options& o, const std::string& v) {
   constexpr const char* kForm = "NAME=NUMBER or NAME=a,b,c";
   const auto [name, text] = named(v, kForm);
-  const std::optional<std::vector<double>> values = internal::detail::numbers_of(text);
+  const std::optional<std::vector<double>> values = tools::parse_numbers(text);
   if (!values) throw Refused{kForm};
   o.load.values.insert_or_assign(name, *values);
 }
@@ -188,7 +186,7 @@ void set_devices(pipit_options& o, const std::string& v) {
 
 void add_keep(pipit_options& o, const std::string& v) {
   try {
-    internal::parse_keep(v);
+    tools::check_keep(v);
   } catch (const Error& e) {
     throw Refused{std::string("NAME=PRECISION (") + e.what() + ")"};
   }
@@ -196,7 +194,7 @@ void add_keep(pipit_options& o, const std::string& v) {
 }
 
 void add_kernel(pipit_options& o, const std::string& v) {
-  const internal::detail::KernelWish wish = internal::detail::kernel_wish(v);
+  const tools::KernelChoice wish = tools::parse_kernel_choice(v);
   if (wish.name.empty() || wish.name.ends_with('=')) throw Refused{"[TYPE=]KERNEL or [TYPE=]no-KERNEL"};
   (wish.exclude ? o.load.exclude_kernels : o.load.prefer_kernels).push_back(wish.name);
 }
@@ -222,7 +220,7 @@ void set_threshold(pipit_options& o, const std::string& v) {
   o.threshold = *value;
 }
 
-constexpr int kMaxSide = internal::kMaxPreprocessSide;
+constexpr int kMaxSide = PreprocessOptions::kMaxSide;
 constexpr int kMaxRuns = 1'000'000'000, kMaxImages = 1'000'000'000;
 
 void set_against(pipit_options& o, const std::string& v) {

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <new>
 
-#include "engine/base/version.h"
 #include "pipit/capi/handles.h"
+#include "pipit/version.h"
 
 namespace pipit::internal::capi {
 

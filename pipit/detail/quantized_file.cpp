@@ -1,11 +1,11 @@
 #include "pipit/detail/quantized_file.h"
 
 #include "engine/base/error.h"
-#include "engine/base/version.h"
 #include "layers/passes/pipeline.h"
 #include "models/onnx/write/writer.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/detail/load.h"
+#include "pipit/version.h"
 #include "quant/kept_layers.h"
 #include "quant/quantize_graph.h"
 

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/base/counted.h"
-#include "engine/base/printable.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::detail {
 

@@ -7,9 +7,9 @@
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
-#include "engine/base/printable.h"
 #include "models/image/folder.h"
 #include "models/image/format.h"
+#include "pipit/text.h"
 #include "quant/hash.h"
 
 namespace pipit::internal::detail {

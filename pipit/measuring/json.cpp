@@ -3,10 +3,10 @@
 #include <string_view>
 
 #include "engine/base/printable.h"
-#include "engine/base/version.h"
 #include "models/image/decode.h"
 #include "models/score_kind.h"
 #include "pipit/measuring/runner.h"
+#include "pipit/version.h"
 
 namespace pipit::internal::detail {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/base/counted.h"
 #include "engine/base/file.h"
 #include "pipit/measuring/image_truth.h"
 #include "pipit/measuring/runner.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::detail {
 

@@ -12,10 +12,8 @@
 #include <optional>
 #include <thread>
 
-#include "engine/base/counted.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
-#include "engine/base/version.h"
 #include "engine/plan/tuning_cache.h"
 #include "engine/platform/cgroup.h"
 #include "engine/platform/device.h"
@@ -26,6 +24,8 @@
 #include "models/image/decode.h"
 #include "pipit/detail/bf16_gain.h"
 #include "pipit/measuring/machine_ceilings.h"
+#include "pipit/text.h"
+#include "pipit/version.h"
 
 namespace pipit::internal::detail {
 

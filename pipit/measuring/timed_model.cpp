@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "engine/base/clock.h"
-#include "engine/base/counted.h"
 #include "engine/base/error.h"
 #include "engine/platform/thread_pool.h"
 #include "pipit/detail/preparation.h"
 #include "pipit/measuring/input_file.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::detail {
 

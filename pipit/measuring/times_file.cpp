@@ -4,9 +4,9 @@
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
-#include "engine/base/printable.h"
 #include "pipit/measuring/json_documents.h"
 #include "pipit/measuring/timing.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::detail {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "engine/base/printable.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::detail {
 

@@ -1,6 +1,6 @@
 #include "pipit/report/svg_text.h"
 
-#include "engine/base/printable.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::detail {
 

@@ -8,14 +8,13 @@
 #include <set>
 #include <sstream>
 
-#include "engine/base/counted.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
-#include "engine/base/printable.h"
 #include "pipit/measuring/json_documents.h"
 #include "pipit/sweeping/conv_rows.h"
 #include "pipit/sweeping/layer_times.h"
 #include "pipit/sweeping/sparsity_rows.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::detail {
 

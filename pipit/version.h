@@ -1,4 +1,5 @@
-// Which pipit this is.
+/// @file
+/// Which pipit this is.
 #pragma once
 
 #include <string_view>
@@ -7,7 +8,7 @@
 
 namespace pipit {
 
-/// "0.1.0": major, minor and patch, as the build's project() says.
+/// "0.1.0": major, minor and patch.
 PIPIT_API std::string_view version();
 
 }  // namespace pipit

@@ -1,13 +1,13 @@
-#include "quant/near_names.h"
+#include "pipit/text.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 #include <tuple>
 #include <vector>
 
-#include "engine/base/error.h"
-
-namespace pipit::internal {
+namespace pipit {
 
 namespace {
 
@@ -27,6 +27,26 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+std::string first_lines(std::string_view text, int count) {
+  std::size_t end = 0;
+  for (int line = 0; line < count; ++line) {
+    end = text.find('\n', end);
+    if (end == std::string_view::npos) return std::string(text);
+    ++end;
+  }
+  const auto more = std::count(text.begin() + static_cast<std::ptrdiff_t>(end), text.end(), '\n') + 1;
+  return fmt::format("{}  ... and {} more", text.substr(0, end), more);
+}
+
+std::string counted(std::int64_t count, std::string_view one, std::string_view more) {
+  if (count == 1) return fmt::format("1 {}", one);
+  return more.empty() ? fmt::format("{} {}s", count, one) : fmt::format("{} {}", count, more);
+}
+
+std::string mebibytes(std::size_t bytes) {
+  return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 1048576.0);
+}
 
 std::string near_names(std::string_view name, std::span<const std::string> candidates) {
   constexpr std::size_t kMax = 3;
@@ -56,4 +76,13 @@ std::string near_names(std::string_view name, std::span<const std::string> candi
   return text.empty() ? text : text + "?";
 }
 
-}  // namespace pipit::internal
+std::string shell_word(std::string_view word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./,:=+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) return std::string(word);
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace pipit
