@@ -307,7 +307,8 @@ PIPIT_API char* pipit_evaluate_json(const char* model, const char* folder, const
 /// all. Returns the JSON document of `pipit prune --json` (docs/json.md), which has a "problem" if nothing was written.
 /// `images` are as the folder of pipit_evaluate_json(). `progress` may be NULL; it gets the progress of the current
 /// stage. Options: those of models and of classifiers, one of keep-ratio, target-speedup and max-drop, global,
-/// search-seconds, judge-by, mode, no-refit, check, calibrate-limit, limit, strict; precision is fp32 or int8.
+/// search-seconds, judge-by, mode, importance, group, panel, block, no-refit, check, calibrate-limit, limit, strict;
+/// precision is fp32 or int8.
 PIPIT_API char* pipit_prune_json(const char* model, const char* images, const char* output,
                                  const pipit_options* options, pipit_progress progress, void* user,
                                  pipit_status** status);
@@ -324,6 +325,61 @@ PIPIT_API char* pipit_inspect_json(const pipit_model* model, pipit_status** stat
 /// with), fail-above.
 PIPIT_API char* pipit_bench_json(const char* const* models, size_t model_count, const pipit_options* options,
                                  pipit_progress progress, void* user, pipit_status** status);
+/// Finds the layers of a model to keep in floating point so that INT8 loses at most the option max-drop, writes the
+/// plan that says so to the JSON file `output`, and returns the document of `pipit tune --json` (docs/json.md).
+/// `images` are as the folder of pipit_evaluate_json(), `progress` as in pipit_prune_json(). Options: those of models
+/// and of classifiers, max-drop, confidence, judge-by, keep-as, calibrate-limit, limit, strict.
+PIPIT_API char* pipit_tune_json(const char* model, const char* images, const char* output,
+                                const pipit_options* options, pipit_progress progress, void* user,
+                                pipit_status** status);
+/// Compares every layer in fp32 and in INT8 with the scales of `plan` over `image_count` image files, or folders of
+/// them, and returns the JSON document of `pipit diff --json` (docs/json.md). `progress` as in pipit_prune_json().
+/// Options: those of models and of preprocessing, limit, share-limit, fast, strict.
+PIPIT_API char* pipit_diff_json(const char* model, const char* const* images, size_t image_count,
+                                const char* plan, const pipit_options* options, pipit_progress progress,
+                                void* user, pipit_status** status);
+/// Writes a copy of an ONNX file to `output` with what the options say in its metadata, and returns the JSON document
+/// of `pipit annotate --json` (docs/json.md). Options: labels, scores and those of preprocessing, of which at least one
+/// must be set.
+PIPIT_API char* pipit_annotate_json(const char* model, const char* output, const pipit_options* options,
+                                    pipit_status** status);
+/// Times single convolutions over a grid of sizes, each precision and kernel in turns with bases, and returns the JSON
+/// document of `pipit sweep conv --json` (docs/json.md). What does not run has the reason in its row. `progress` may be
+/// NULL; it is called with the number of rows, and rows that were measured before it ends the work stay in the file
+/// `results`. Options, with several values separated by commas where the command takes a list: n, in, out, size,
+/// kernel-size (of the command --kernel), stride, all, sample, seed, precisions (of the command --precision), backend,
+/// base, floor, seconds, results, resume, device, threads.
+PIPIT_API char* pipit_sweep_conv_json(const pipit_options* options, pipit_progress progress, void* user,
+                                      pipit_status** status);
+/// Times single layers with all weights and with those that structured pruning keeps, in turns, compares their results
+/// and returns the JSON document of `pipit sweep sparsity --json` (docs/json.md). Layers are the convolutions of
+/// `model`, or, if it is NULL, those of the option `layer`, which may be set several times. `progress` and lists as in
+/// pipit_sweep_conv_json(). Options: layer, precisions, modes and keep-ratios (of the command --precision, --mode and
+/// --keep-ratio), importance, group, panel, block, no-refit, seconds, results, resume, device, threads; for a model
+/// batch, dim, shape, value.
+PIPIT_API char* pipit_sweep_sparsity_json(const char* model, const pipit_options* options,
+                                          pipit_progress progress, void* user, pipit_status** status);
+/// Runs tests in ONNX's layout, which are at or below `folder_count` folders, and returns the JSON document of `pipit
+/// verify --json` (docs/json.md), in which a failed test has its reason. `progress` may be NULL. Options: those of
+/// models, rtol, atol, norm.
+PIPIT_API char* pipit_verify_json(const char* const* folders, size_t folder_count,
+                                  const pipit_options* options, pipit_progress progress, void* user,
+                                  pipit_status** status);
+/// The models that have names, and which of them can be used: the JSON document of `pipit models --json`.
+PIPIT_API char* pipit_models_json(pipit_status** status);
+/// Downloads the weights of `name_count` named models, with `python3 -m pip`, and stores the models in the user's cache
+/// folder. Returns the JSON document of `pipit fetch --json`.
+PIPIT_API char* pipit_fetch_json(const char* const* names, size_t name_count, pipit_status** status);
+/// What this machine and this build offer: the JSON document of `pipit doctor --json`. Measures nothing.
+PIPIT_API char* pipit_doctor_json(pipit_status** status);
+/// Measures the ceilings of this machine, which takes some seconds, stores them for the option `floor`, and returns the
+/// JSON document of `pipit ceilings --json` (docs/json.md). `progress` may be NULL. Options: device, threads, kept
+/// (read stored ceilings instead).
+PIPIT_API char* pipit_ceilings_json(const pipit_options* options, pipit_progress progress, void* user,
+                                    pipit_status** status);
+/// Converts a document that one of these functions has returned: `form` is "csv", "html" (one page for a browser),
+/// "trace" (a timeline for Perfetto) or "trtexec". A document that has no such form is PIPIT_INVALID_ARGUMENT.
+PIPIT_API char* pipit_report(const char* json, const char* form, pipit_status** status);
 /// Compares two files with the JSON of profiles, benches or sweeps (a verdict needs at least three processes on each
 /// side), and returns the JSON document of `pipit compare --json` (docs/json.md). Options: fail-above.
 PIPIT_API char* pipit_compare_json(const char* first, const char* second, const pipit_options* options,

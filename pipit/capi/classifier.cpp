@@ -88,7 +88,7 @@ pipit_code pipit_classifier_classify_files(pipit_classifier* classifier, const c
     check_top(top);
     if (count == 0) return;
     need(answers, "answers");
-    const std::vector<std::filesystem::path> files = needed_paths(paths, count, "paths", "a path");
+    const auto files = needed_all<std::filesystem::path>(paths, count, "paths", "a path");
     std::vector<std::unique_ptr<pipit_predictions>> handles;
     for (std::vector<Prediction>& all : classifier->classifier.classify_all(files, top))
       handles.push_back(std::make_unique<pipit_predictions>(pipit_predictions{std::move(all)}));

@@ -15,11 +15,15 @@
 #include "pipit/calibrate.h"
 #include "pipit/classifier.h"
 #include "pipit/compiled_model.h"
+#include "pipit/diff.h"
 #include "pipit/evaluate.h"
 #include "pipit/pipit_c.h"
 #include "pipit/profile.h"
 #include "pipit/prune.h"
 #include "pipit/quantize.h"
+#include "pipit/sweep.h"
+#include "pipit/tune.h"
+#include "pipit/verify.h"
 
 struct pipit_status {
   pipit_code code = PIPIT_ERROR;
@@ -44,6 +48,12 @@ struct pipit_options {
   pipit::tools::BenchOptions bench;        // likewise
   pipit::tools::EvaluateOptions evaluate;  // likewise
   pipit::tools::PruneOptions prune;        // likewise
+  pipit::tools::TuneOptions tune;          // likewise
+  pipit::tools::DiffOptions diff;          // likewise
+  pipit::tools::VerifyOptions verify;      // likewise
+  pipit::tools::ConvSweepOptions conv;     // likewise
+  pipit::tools::SparsitySweepOptions sparsity;
+  bool kept_ceilings = false;
 
   /// `precision` with its options. Throws ArgumentError for options of another one.
   pipit::ModelPrecision model_precision() const;
@@ -121,9 +131,18 @@ pipit_code done(pipit_status** status, Act act) noexcept {
 
 /// Throws ArgumentError where `argument`, called `name`, is NULL.
 void need(const void* argument, const char* name);
-/// The paths of a list. Throws ArgumentError where the list, called `list`, or one of them, called `one`, is NULL.
-std::vector<std::filesystem::path> needed_paths(const char* const* paths, size_t count, const char* list,
-                                                const char* one);
+/// The names or paths of a list. Throws ArgumentError where the list, called `list`, or one of them, called `one`, is
+/// NULL.
+template <typename Text>
+std::vector<Text> needed_all(const char* const* texts, std::size_t count, const char* list, const char* one) {
+  need(texts, list);
+  std::vector<Text> all;
+  for (std::size_t i = 0; i < count; ++i) {
+    need(texts[i], one);
+    all.emplace_back(texts[i]);
+  }
+  return all;
+}
 
 /// Those of a caller who gave none, too.
 inline const pipit_options& given(const pipit_options* options) {

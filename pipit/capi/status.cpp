@@ -75,17 +75,6 @@ void need(const void* argument, const char* name) {
   if (argument == nullptr) throw ArgumentError(std::string(name) + " is NULL");
 }
 
-std::vector<std::filesystem::path> needed_paths(const char* const* paths, size_t count, const char* list,
-                                                const char* one) {
-  need(paths, list);
-  std::vector<std::filesystem::path> needed;
-  for (size_t i = 0; i < count; ++i) {
-    need(paths[i], one);
-    needed.emplace_back(paths[i]);
-  }
-  return needed;
-}
-
 char* new_string(const std::string& text) {
   auto* copy = static_cast<char*>(std::malloc(text.size() + 1));
   if (copy == nullptr) throw std::bad_alloc();

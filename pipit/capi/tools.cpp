@@ -13,7 +13,7 @@ pipit_code pipit_calibrate(const char* model, const char* const* images, size_t 
     if (notes != nullptr) *notes = nullptr;
     need(model, "model");
     need(plan, "plan");
-    const std::vector<std::filesystem::path> paths = needed_paths(images, image_count, "images", "an image");
+    const auto paths = needed_all<std::filesystem::path>(images, image_count, "images", "an image");
     const pipit_options& all = given(options);
     tools::CalibrateOptions how = all.calibrate;
     how.load = all.load;
@@ -79,12 +79,7 @@ char* pipit_inspect_json(const pipit_model* model, pipit_status** status) {
 char* pipit_bench_json(const char* const* models, size_t model_count, const pipit_options* options,
                        pipit_progress progress, void* user, pipit_status** status) {
   return made(status, [&] {
-    need(models, "models");
-    std::vector<std::string> names;
-    for (size_t i = 0; i < model_count; ++i) {
-      need(models[i], "a model");
-      names.emplace_back(models[i]);
-    }
+    const auto names = needed_all<std::string>(models, model_count, "models", "a model");
     const pipit_options& all = given(options);
     tools::BenchOptions how = all.bench;
     how.timing.load = all.load_options();

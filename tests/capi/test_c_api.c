@@ -624,10 +624,146 @@ static void test_pruning(const char* folder, const char* pruned) {
   pipit_options_free(options);
 }
 
+/* Two images as above, and a plan of the built-in model. */
+static void test_mixed_precision(const char* folder, const char* plan, const char* mixed) {
+  int64_t last = -1;
+  int calls = 0;
+  const char* images[1];
+  char* json;
+  pipit_options* options = pipit_options_new(&status);
+  CHECK(pipit_options_set(options, "keep-as", "int8", &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_options_set(options, "fast", "true", &status) == PIPIT_OK);
+  images[0] = folder;
+  json = pipit_diff_json(kModel, images, 1, plan, options, count_images, &last, &status);
+  CHECK(json != NULL && last == 2 && strstr(json, "\"command\": \"diff\"") != NULL);
+  pipit_string_free(json);
+  CHECK(pipit_diff_json(kModel, images, 1, plan, options, cancel, &calls, &status) == NULL);
+  REFUSED(PIPIT_CANCELLED, "cancelled");
+  CHECK(calls == 1);
+  CHECK(pipit_diff_json(kModel, images, 1, "nowhere", options, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_ERROR, "nowhere");
+  CHECK(pipit_diff_json(kModel, NULL, 1, plan, options, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "images is NULL");
+
+  CHECK(pipit_options_set(options, "max-drop", "100", &status) == PIPIT_OK);
+  CHECK(pipit_options_set(options, "confidence", "50", &status) == PIPIT_OK);
+  CHECK(pipit_options_set(options, "judge-by", "model", &status) == PIPIT_OK);
+  calls = 0;
+  CHECK(pipit_tune_json(kModel, folder, mixed, options, cancel, &calls, &status) == NULL);
+  REFUSED(PIPIT_CANCELLED, "cancelled");
+  CHECK(calls == 1);
+  CHECK(pipit_tune_json(kModel, folder, NULL, options, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "output is NULL");
+  CHECK(pipit_tune_json(kModel, "nowhere", mixed, options, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_ERROR, "nowhere");
+  pipit_options_free(options);
+}
+
+static void test_annotation(const char* quantized, const char* annotated) {
+  char* json;
+  pipit_model* model;
+  pipit_options* options = pipit_options_new(&status);
+  CHECK(pipit_annotate_json(quantized, annotated, NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "nothing");
+  CHECK(pipit_options_set(options, "scores", "logits", &status) == PIPIT_OK);
+  json = pipit_annotate_json(quantized, annotated, options, &status);
+  CHECK(json != NULL && strstr(json, "\"command\": \"annotate\"") != NULL);
+  pipit_string_free(json);
+  model = pipit_model_load(annotated, NULL, &status);
+  CHECK(model != NULL && strcmp(pipit_model_metadata(model, "pipit.scores"), "logits") == 0);
+  pipit_model_free(model);
+  pipit_options_free(options);
+}
+
+static void test_sweeps(void) {
+  static const char* const conv[][2] = {
+      {"n", "1"},           {"in", "8"},     {"out", "8,16"}, {"size", "8"},
+      {"kernel-size", "3"}, {"stride", "1"}, {"all", "true"}, {"precisions", "fp16,int8"}};
+  static const char* const sparsity[][2] = {{"layer", "1x8x8x8:16x3x3"}, {"modes", "channel,k"},
+                                            {"keep-ratios", "0.5"},      {"importance", "l2"},
+                                            {"no-refit", "true"},        {"seconds", "0"}};
+  static const char* const bad[][3] = {{"n", "1,,2", "from 1"},
+                                       {"kernel-size", "256", "to 255"},
+                                       {"precisions", "fp32,w4", "fp32, fp16, bf16, int8"},
+                                       {"modes", "rows", "k-panel"},
+                                       {"keep-ratios", "0.5,2", "from 0.05 to 1"},
+                                       {"importance", "l3", "l1, l2"},
+                                       {"seed", "-1", "from 0"}};
+  int64_t last = -1;
+  int calls = 0;
+  size_t i;
+  char *json, *report;
+  pipit_options* options = pipit_options_new(&status);
+  for (i = 0; i < sizeof bad / sizeof *bad; ++i) {
+    CHECK(pipit_options_set(options, bad[i][0], bad[i][1], &status) == PIPIT_INVALID_ARGUMENT);
+    REFUSED(PIPIT_INVALID_ARGUMENT, bad[i][2]);
+  }
+  for (i = 0; i < sizeof conv / sizeof *conv; ++i)
+    CHECK(pipit_options_set(options, conv[i][0], conv[i][1], &status) == PIPIT_OK);
+  json = pipit_sweep_conv_json(options, count_images, &last, &status);
+  CHECK(json != NULL && last >= 0 && strstr(json, "\"command\": \"sweep conv\"") != NULL);
+  report = pipit_report(json, "csv", &status);
+  CHECK(report != NULL && strchr(report, '\n') != NULL);
+  pipit_string_free(report);
+  report = pipit_report(json, "html", &status);
+  CHECK(report != NULL && strstr(report, "</html>") != NULL);
+  pipit_string_free(report);
+  CHECK(pipit_report(json, "trace", &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "");
+  CHECK(pipit_report(json, "pdf", &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "csv, html, trace, trtexec");
+  CHECK(pipit_report(NULL, "csv", &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "json is NULL");
+  pipit_string_free(json);
+  CHECK(pipit_sweep_conv_json(options, cancel, &calls, &status) == NULL);
+  REFUSED(PIPIT_CANCELLED, "cancelled");
+  CHECK(calls == 1);
+  CHECK(pipit_options_set(options, "base", "fp64", &status) == PIPIT_OK);
+  CHECK(pipit_sweep_conv_json(options, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "fp64");
+  pipit_options_free(options);
+
+  options = pipit_options_new(&status);
+  for (i = 0; i < sizeof sparsity / sizeof *sparsity; ++i)
+    CHECK(pipit_options_set(options, sparsity[i][0], sparsity[i][1], &status) == PIPIT_OK);
+  json = pipit_sweep_sparsity_json(NULL, options, count_images, &last, &status);
+  CHECK(json != NULL && strstr(json, "\"command\": \"sweep sparsity\"") != NULL &&
+        strstr(json, "\"channel\"") != NULL);
+  pipit_string_free(json);
+  CHECK(pipit_sweep_sparsity_json("no model", NULL, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_ERROR, "no model");
+  CHECK(pipit_options_set(options, "layer", "1x8", &status) == PIPIT_OK);
+  CHECK(pipit_sweep_sparsity_json(NULL, options, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "1x8");
+  pipit_options_free(options);
+}
+
+static void test_machine(const char* folder) {
+  int calls = 0;
+  char* json = pipit_doctor_json(&status);
+  const char* names[1];
+  CHECK(json != NULL && strstr(json, "\"findings\": ") != NULL);
+  pipit_string_free(json);
+  json = pipit_models_json(&status);
+  CHECK(json != NULL && strstr(json, kModel) != NULL);
+  pipit_string_free(json);
+  names[0] = "no model";
+  CHECK(pipit_fetch_json(names, 1, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "no model");
+  CHECK(pipit_ceilings_json(NULL, cancel, &calls, &status) == NULL);
+  REFUSED(PIPIT_CANCELLED, "cancelled");
+  CHECK(calls == 1);
+  names[0] = folder;
+  CHECK(pipit_verify_json(names, 1, NULL, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_ERROR, "no model.onnx");
+  CHECK(pipit_verify_json(NULL, 1, NULL, NULL, NULL, &status) == NULL);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "folders is NULL");
+}
+
 int main(int argc, char** argv) {
   unsigned char bmp[54 + kValues];
   const size_t size = make_bmp(bmp, 1);
-  char *image, *plan, *quantized, *labelled, *other, *pruned;
+  char *image, *plan, *quantized, *labelled, *other, *pruned, *mixed, *annotated;
   if (argc != 2) {
     fprintf(stderr, "usage: test_c_api SCRATCH_FOLDER\n");
     return 2;
@@ -636,6 +772,8 @@ int main(int argc, char** argv) {
   plan = in_folder(argv[1], "c_api.json");
   quantized = in_folder(argv[1], "c_api.onnx");
   pruned = in_folder(argv[1], "c_api_pruned.onnx");
+  mixed = in_folder(argv[1], "c_api_mixed.json");
+  annotated = in_folder(argv[1], "c_api_annotated.onnx");
   labelled = in_folder(argv[1], "labelled/3_a.bmp");
   other = in_folder(argv[1], "labelled/5_b.bmp");
   write_file(image, bmp, size);
@@ -652,11 +790,17 @@ int main(int argc, char** argv) {
   test_tools(image, plan, quantized);
   test_evaluation(labelled);
   test_pruning(labelled, pruned);
+  test_mixed_precision(labelled, plan, mixed);
+  test_annotation(quantized, annotated);
+  test_sweeps();
+  test_machine(labelled);
   pipit_status_free(status);
   free(image);
   free(plan);
   free(quantized);
   free(pruned);
+  free(mixed);
+  free(annotated);
   free(labelled);
   free(other);
   printf("C API: all as documented\n");
