@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
 from pipit import _log, _pipit
-from pipit._errors import ArgumentError
+from pipit._errors import ArgumentError, Error
 from pipit._options import absolute, classifier_options, is_listing, model_name, recipe
 from pipit._types import ClassifierOptions, StrPath
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 
 AT_ONCE = 256  # about so many images of a list go to the library in one call
+STREAMED = 32  # and of a stream, whose first answers are awaited
 
 
 def _pixels(image: Any) -> Any:
@@ -150,9 +152,7 @@ class Classifier:
         """A few batches per call, so that Ctrl-C works in between and Pillow images are not all converted at once."""
         answers: list[list[_pipit.Prediction]] = []
         with self._own() as native:
-            shape = native.model.inputs[0].shape
-            batch = shape[0] if len(shape) == 4 else 1
-            step = batch * max(1, AT_ONCE // batch)
+            step = self._batches(AT_ONCE)
             for start in range(0, len(images), step):
                 some = images[start : start + step]
                 if all(map(_is_path, some)):
@@ -164,6 +164,69 @@ class Classifier:
                 else:
                     answers += native.classify_all_pixels(list(map(self._upright, some)), top)
         return answers
+
+    def classify_all(
+        self, images: Iterable[Any], top: int = 5, *, at_once: int | None = None, skip_errors: bool = False
+    ) -> Iterator[list[_pipit.Prediction] | Error]:
+        """The answers to any number of images, in their order, as they are computed: the next images are taken from
+        `images`, which may be a generator, while the previous ones are decoded and run.
+
+        images: as __call__() takes them. at_once: images that are decoded and run together, and so the number that is
+        taken before the first answer; unset: a few batches. skip_errors: an image that cannot be used has its exception
+        as the answer; otherwise that is raised, after the answers to the images before it. Leaving the loop early ends
+        the work.
+
+        >>> import numpy as np, pipit
+        >>> classifier = pipit.Classifier("resnet20-cifar10")
+        >>> pixels = (np.full((32, 32, 3), shade, np.uint8) for shade in range(100))
+        >>> sum(1 for answer in classifier.classify_all(pixels, top=1))
+        100
+        """
+        if at_once is not None and at_once < 1:
+            raise ArgumentError(f"at_once={at_once}: expected 1 or more")
+        return self._streamed(images, top, at_once or self._batches(STREAMED), skip_errors)
+
+    def _streamed(
+        self, images: Iterable[Any], top: int, at_once: int, skip_errors: bool
+    ) -> Iterator[list[_pipit.Prediction] | Error]:
+        from concurrent.futures import ThreadPoolExecutor
+
+        taken = iter(images)
+        with ThreadPoolExecutor(1, "pipit.classify_all") as pool:
+            under_way = None
+            while under_way is not None or at_once:
+                some = [*islice(taken, at_once)] if at_once else []
+                next_way = pool.submit(self._answers, some, top, skip_errors) if some else None
+                if len(some) < at_once:
+                    at_once = 0
+                if under_way is not None:
+                    answers, error = under_way.result()
+                    yield from answers
+                    if error is not None:
+                        raise error
+                under_way = next_way
+
+    def _answers(
+        self, images: list[Any], top: int, skip_errors: bool
+    ) -> tuple[list[list[_pipit.Prediction] | Error], Error | None]:
+        """The answers, and the exception that ends them."""
+        with suppress(Error):  # the rule: one by one only where an image cannot be used
+            return [*self._all(images, top)], None
+        answers: list[list[_pipit.Prediction] | Error] = []
+        for image in images:
+            try:
+                answers += self._all([image], top)
+            except Error as error:
+                if not skip_errors:
+                    return answers, error
+                answers.append(error)
+        return answers, None
+
+    def _batches(self, images: int) -> int:
+        """The size of whole batches of about so many images."""
+        shape = self._native.model.inputs[0].shape
+        batch = shape[0] if len(shape) == 4 else 1
+        return batch * max(1, images // batch)
 
     @contextmanager
     def _own(self) -> Iterator[_pipit.Classifier]:

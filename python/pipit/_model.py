@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipit import _log, _pipit
 from pipit._errors import ArgumentError
-from pipit._options import absolute, load_options, model_name, recipe
+from pipit._options import absolute, assign, load_options, model_name, recipe
 from pipit._types import LoadOptions, StrPath
 
 if TYPE_CHECKING:
@@ -85,19 +85,23 @@ class Model:
         native_options = load_options("load", options)
         if isinstance(model, (bytes, bytearray, memoryview)):
             model = bytes(model)
-            self._native = _pipit.load_bytes(model, name or "model.onnx", native_options)
+            native = _pipit.load_bytes(model, name or "model.onnx", native_options)
         else:
             model = model_name(model)
-            self._native = _pipit.load(model, native_options)
+            native = _pipit.load(model, native_options)
             model = absolute(model)
-        self._recipe = (model, name, recipe(options))
-        self._inputs = tuple(info.name for info in self._native.inputs)
-        self._sessions: deque[Session] = deque()
+        self._adopt(native, (_again, (model, name, recipe(options))))
         for note in self._native.notes:
             _log.note(note)
 
+    def _adopt(self, native: _pipit.CompiledModel, recipe: tuple[Any, tuple[Any, ...]]) -> None:
+        self._native = native
+        self._recipe = recipe
+        self._inputs = tuple(info.name for info in self._native.inputs)
+        self._sessions: deque[Session] = deque()
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, self._recipe
+        return self._recipe
 
     def __repr__(self) -> str:
         def tensors(infos: Sequence[_pipit.TensorInfo]) -> str:
@@ -177,6 +181,49 @@ class Model:
         finally:
             self._sessions.append(session)
 
+    def reshaped(
+        self,
+        *,
+        batch: int | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        dimensions: Mapping[str, int] | None = None,
+        same_kernels: bool = True,
+    ) -> Model:
+        """The same model for other shapes: batch, shapes and dimensions as in load(), instead of those given there.
+
+        On the CPU both share the packed weights that are equal. same_kernels: layers run with the kernels of this model
+        wherever these accept the shapes, so all weights are shared; otherwise kernels are chosen for the new shapes. A
+        model that was loaded from bytes is loaded again. Raises what load() does.
+        """
+        given = {"batch": batch, "shapes": shapes, "dimensions": dimensions, "same_kernels": same_kernels}
+        make, arguments = self._recipe
+        if make is _again and isinstance(arguments[0], bytes):
+            onnx, name, options = arguments
+            del given["same_kernels"]
+            return Model(onnx, name=name, **{**options, **given})
+        native = _pipit.RunShapes()
+        assign("reshaped", given, native)
+        return _derived(self, self._native.reshaped(native), (_reshaped, (self._recipe, given)))
+
+    def with_batch(self, batch: int) -> Model:
+        """The same model for another number of samples, which shares the packed weights. Raises what load() does.
+
+        >>> import numpy as np, pipit
+        >>> model = pipit.load("resnet20-cifar10")
+        >>> model.with_batch(4)(np.zeros((4, 3, 32, 32), np.float32)).shape
+        (4, 10)
+        """
+        make, arguments = self._recipe
+        if make is _again and isinstance(arguments[0], bytes):
+            options = arguments[2]
+            samples = self.inputs[0].shape[:1]
+            shapes = {
+                name: (batch, *shape[1:]) if tuple(shape[:1]) == samples else shape
+                for name, shape in options.get("shapes", {}).items()
+            }
+            return self.reshaped(batch=batch, shapes=shapes, dimensions=options.get("dimensions"))
+        return _derived(self, self._native.with_batch(batch), (_with_batch, (self._recipe, batch)))
+
     def inspect(self, why: bool = False) -> _pipit.InspectedModel:
         """The model as it will run: layers, kernels and why they were chosen, memory.
 
@@ -210,6 +257,22 @@ class Model:
 
 def _again(model: str | bytes, name: str | None, options: LoadOptions) -> Model:
     return Model(model, name=name, **options)
+
+
+def _derived(model: Model, native: _pipit.CompiledModel, recipe: tuple[Any, tuple[Any, ...]]) -> Model:
+    other = object.__new__(type(model))
+    other._adopt(native, recipe)
+    return other
+
+
+def _reshaped(recipe: tuple[Any, tuple[Any, ...]], given: Mapping[str, Any]) -> Model:
+    make, arguments = recipe
+    return make(*arguments).reshaped(**given)  # type: ignore[no-any-return]
+
+
+def _with_batch(recipe: tuple[Any, tuple[Any, ...]], batch: int) -> Model:
+    make, arguments = recipe
+    return make(*arguments).with_batch(batch)  # type: ignore[no-any-return]
 
 
 def load(model: StrPath | bytes, *, name: str | None = None, **options: Unpack[LoadOptions]) -> Model:

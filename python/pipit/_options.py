@@ -20,10 +20,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "mode": get_args(_types.PruneMode),
     "importance": get_args(_types.Importance),
     "rows": get_args(_types.PrunedRows),
+    "modes": get_args(_types.SparsityMode),
+    "precisions": get_args(_types.Precision),
     "device": ("cpu", "cuda", "cuda:N"),
 }
-PATHS = ("plan", "tuning_cache", "labels", "truth", "trt_cache", "ncnn_table")
-NESTED = {"load", "preprocess", "classifier", "range", "tuning", "timing", "goal"}
+PATHS = ("plan", "tuning_cache", "labels", "truth", "trt_cache", "ncnn_table", "results")
+NESTED = {"load", "preprocess", "classifier", "range", "tuning", "timing", "goal", "run", "grid"}
 
 
 def _refuse(name: str, value: object, expected: str) -> ArgumentError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from pipit import _log, _pipit
 from pipit._model import Model, load
@@ -21,6 +21,7 @@ from pipit._types import (
     AnnotateOptions,
     BenchOptions,
     CalibrateOptions,
+    ConvSweepOptions,
     DiffOptions,
     EvaluateOptions,
     LoadOptions,
@@ -28,6 +29,7 @@ from pipit._types import (
     PruneOptions,
     QuantizeOptions,
     RangeMethod,
+    SparsitySweepOptions,
     StrPath,
     TuneOptions,
     VerifyOptions,
@@ -36,15 +38,14 @@ from pipit._types import (
 if TYPE_CHECKING:
     from typing import Unpack
 
-Result = TypeVar(
-    "Result",
-    _pipit.Evaluation,
-    _pipit.TunedPlan,
-    _pipit.Calibration,
-    _pipit.Difference,
-    _pipit.PrunedModel,
-    _pipit.Bench,
-)
+
+@runtime_checkable
+class _HasNotes(Protocol):
+    @property
+    def notes(self) -> Sequence[str]: ...
+
+
+Result = TypeVar("Result")
 Work = Callable[[Callable[..., None] | None, Callable[[str], None]], Result]
 
 
@@ -53,7 +54,8 @@ def _reported(title: str, progress: ProgressOption, work: Work[Result]) -> Resul
     notes = _log.Notes()
     with reporting(progress, title) as report:
         result = work(report, notes)
-    notes.all(result.notes)
+    if isinstance(result, _HasNotes):
+        notes.all(result.notes)
     return result
 
 
@@ -296,6 +298,100 @@ def profile(
     else:
         model = load(model, **options)
     return model.profile(*inputs, runs=runs, warmup=warmup, device=device_index, floors=floors)
+
+
+def sweep_convolutions(*, progress: ProgressOption = None, **options: Unpack[ConvSweepOptions]) -> _pipit.ConvSweep:
+    """Times single convolutions on random data, always the same: which of them a precision or a kernel makes faster.
+    Each layer runs in turns with every base. A variant that does not run has the reason in its row.
+
+    Options: batch=, in_=, out=, size=, kernel= and stride= (numbers, or lists of which every combination is a layer),
+    all=, sample=, seed=, precision='int8', backends='auto', bases='fp32', device=, threads=, seconds= of a row,
+    results=FILE, resume=, floor=.
+
+    >>> import pipit
+    >>> found = pipit.sweep_convolutions(
+    ...     batch=1, in_=8, out=[8, 16], size=16, kernel=3, stride=1, precision="bf16", seconds=0.001
+    ... )
+    >>> [(row.point.out, row.against[0].base) for row in found.rows]
+    [(8, 'fp32'), (16, 'fp32')]
+    """
+    native = _pipit.ConvSweepOptions()
+    lists = ("batch", "in_", "out", "size", "kernel", "stride", "backends", "bases")
+    given = _plural("sweep_convolutions", options, {"precision": "precisions"}, lists)
+    assign("sweep_convolutions", given, native, native.run, native.grid)
+    return _reported("sweeping", progress, lambda report, note: _pipit.sweep_convolutions(native, report, note))
+
+
+def sweep_sparsity(
+    model: StrPath | None = None, *, progress: ProgressOption = None, **options: Unpack[SparsitySweepOptions]
+) -> _pipit.SparsitySweep:
+    """Times single layers, of a model or of layers=, with all weights and with those that a mode and a share keep, in
+    turns, and compares their results: what structured sparsity brings and costs.
+
+    Options: layers='1x64x56x56:64x3x3', mode=, keep=, precision='fp32', importance=, group=, panel=, block=, refit=,
+    device=, threads=, seconds= of a row, results=FILE, resume=, and of a model batch=, shapes=, dimensions=, values=,
+    arrays=.
+
+    >>> import pipit
+    >>> found = pipit.sweep_sparsity(layers="1x16x8x8:16x3x3", mode="k", keep=[1, 0.5], seconds=0.001)
+    >>> [row.keep for row in found.rows]
+    [1.0, 0.5]
+    """
+    native = _pipit.SparsitySweepOptions()
+    plurals = {"precision": "precisions", "mode": "modes", "keep": "keeps"}
+    given = _plural("sweep_sparsity", options, plurals, ("layers",))
+    if model is not None:
+        given["model"] = model_name(model)
+    assign("sweep_sparsity", given, native, native.run, native.load)
+    return _reported("sweeping", progress, lambda report, note: _pipit.sweep_sparsity(native, report, note))
+
+
+def _plural(function: str, given: Any, plurals: Mapping[str, str], lists: Sequence[str]) -> dict[str, Any]:
+    """The options with lists where one value may stand for a list; `plurals`: those that the struct calls otherwise."""
+    options = {}
+    for name, value in given.items():
+        if name in plurals.values():
+            one = next(one for one, several in plurals.items() if several == name)
+            raise TypeError(f"{function}() got an unexpected keyword argument '{name}'; {one}= may be a list")
+        is_list = name in plurals or name in lists
+        options[plurals.get(name, name)] = listed(value) if is_list else value
+    return options
+
+
+def models() -> _pipit.ModelList:
+    """The models that have names, and which of them can be used now. Files of fetched models are checked.
+
+    >>> import pipit
+    >>> [(one.model.side, one.is_here) for one in pipit.models().models if one.model.name == "resnet20-cifar10"]
+    [(32, True)]
+    """
+    return _pipit.list_models()
+
+
+def fetch(names: str | Sequence[str]) -> _pipit.FetchResult:
+    """Downloads the weights of named models, checks them, and stores the models as ONNX files in the user's cache
+    folder. An existing model is kept. Raises ArgumentError for names that cannot be fetched, and Error, beginning with
+    the model, if a download fails."""
+    return _pipit.fetch([names] if isinstance(names, str) else [*names], _log.Notes())
+
+
+def ceilings(
+    *,
+    device: str = "cpu",
+    threads: int = 0,
+    kept: bool = False,
+    progress: ProgressOption = None,
+) -> _pipit.Ceilings:
+    """Measures how much this machine can compute and move at most, which takes some seconds, and stores that in the
+    user's cache folder for profile(floors=True).
+
+    device: 'cpu' or 'cuda', the first GPU. threads: CPU threads; 0: all that this process may use. kept: reads stored
+    ceilings instead. Raises Error if the device cannot be used, the file cannot be written, or with `kept` if nothing
+    is stored for this machine.
+    """
+    native = _pipit.CeilingsOptions()
+    assign("ceilings", {"device": device, "threads": threads, "kept": kept}, native)
+    return _reported("measuring", progress, lambda report, note: _pipit.measure_ceilings(native, report, note))
 
 
 def machine() -> _pipit.Machine:

@@ -20,6 +20,7 @@ JudgeBy = Literal["labels", "model"]
 PruneMode = Literal["auto", "k", "channel", "block", "input"]
 Importance = Literal["l1", "l2", "activation", "second-order"]
 PrunedRows = Literal["auto", "tap", "channel"]
+SparsityMode = Literal["k", "k-panel", "channel", "block", "input", "input-panel"]
 
 
 class ReadOptions(TypedDict, total=False):
@@ -123,22 +124,16 @@ class AnnotateOptions(PreprocessOptions, ScoreOptions, LabelOptions, total=False
 
 
 class RangeOptions(TypedDict, total=False):
-    """How ranges are chosen from histograms, and which files are written."""
+    """How ranges are chosen from histograms."""
 
     method: RangeMethod | None
     """How ranges are chosen: 'mse' by default."""
     percentile: float | None
     """For 'percentile', in (0, 100]."""
-    histograms: bool | None
-    """Store the histograms in the plan, for merge_calibrations() and other methods."""
-    trt_cache: StrPath | None
-    """Also write the ranges as a TensorRT calibration cache."""
-    ncnn_table: StrPath | None
-    """Also write the scales as an ncnn table."""
 
 
-class CalibrateOptions(CompileOptions, PreprocessOptions, RangeOptions, total=False):
-    """Options of calibrate()."""
+class CalibratorOptions(CompileOptions, PreprocessOptions, RangeOptions, total=False):
+    """Options of Calibrator."""
 
     per_channel_weights: bool | None
     """One scale per output channel (the default) instead of one for all weights of a layer."""
@@ -146,12 +141,23 @@ class CalibrateOptions(CompileOptions, PreprocessOptions, RangeOptions, total=Fa
     """Cross-layer equalization."""
     bias_correction: bool | None
     """Bias correction."""
+    strict: bool | None
+    """The first image that cannot be used is an error, instead of being excluded."""
+
+
+class CalibrateOptions(CalibratorOptions, total=False):
+    """Options of calibrate()."""
+
+    histograms: bool | None
+    """Store the histograms in the plan, for merge_calibrations() and other methods."""
+    trt_cache: StrPath | None
+    """Also write the ranges as a TensorRT calibration cache."""
+    ncnn_table: StrPath | None
+    """Also write the scales as an ncnn table."""
     skip: int | None
     """Number of images to skip at the beginning."""
     limit: int | None
     """Images to use from the rest, spread evenly; 0: all."""
-    strict: bool | None
-    """The first image that cannot be used is an error, instead of being excluded."""
 
 
 class EvaluateOptions(ClassifierOptions, LabelOptions, total=False):
@@ -311,3 +317,80 @@ class PruneOptions(ReadOptions, PreprocessOptions, ScoreOptions, LabelOptions, t
     """Images to choose and fit on; 0: all that fit in 1.9 GiB."""
     strict: bool | None
     """The first image that cannot be used is an error, instead of being excluded."""
+
+
+class SweepOptions(TypedDict, total=False):
+    """Options of both sweeps."""
+
+    device: Literal["cpu", "cuda"]
+    """Where layers run; on a GPU, GPU 0."""
+    threads: int | None
+    """CPU threads of a run; 0: all that this process may use."""
+    seconds: float | None
+    """Time limit of a row, in which the compared variants run in turns; at least 3 to 7 turns."""
+    results: StrPath | None
+    """File for every row as a line of JSON, written as soon as it is measured."""
+    resume: bool | None
+    """Continue the sweep in `results`, which was written with the same settings, machine and version."""
+    precision: Precision | Sequence[Precision] | None
+    """Of 'fp32', 'fp16', 'bf16' and 'int8'; may be a list."""
+
+
+class ConvSweepOptions(SweepOptions, total=False):
+    """Options of sweep_convolutions(): every combination of the lists of extents is a layer."""
+
+    batch: int | Sequence[int] | None
+    """Images."""
+    in_: int | Sequence[int] | None
+    """Input channels."""
+    out: int | Sequence[int] | None
+    """Output channels."""
+    size: int | Sequence[int] | None
+    """Heights and widths of images."""
+    kernel: int | Sequence[int] | None
+    """Heights and widths of windows."""
+    stride: int | Sequence[int] | None
+    """Strides."""
+    all: bool | None
+    """Also combinations that are rare in networks or take very long, such as fewer outputs than inputs."""
+    sample: int | None
+    """Number of layers drawn at random; 0: all."""
+    seed: int | None
+    """Of the sample; a larger sample contains a smaller one."""
+    backends: str | Sequence[str] | None
+    """Kernels by name; 'auto': the fastest of all."""
+    bases: str | Sequence[str] | None
+    """What rows are compared with: precisions, on a GPU also 'cudnn' and 'cudnn-best'. Unset: fp32, on a GPU fp16."""
+    floor: bool | None
+    """Also the least possible time of each row, from this machine's ceilings."""
+
+
+class SparsitySweepOptions(SweepOptions, total=False):
+    """Options of sweep_sparsity()."""
+
+    layers: str | Sequence[str] | None
+    """'NxCxHxW:OxRxS', then ':sSTRIDE', ':pPADDING' and ':dDILATION' as needed. Unset: two that are typical."""
+    batch: int | None
+    """Samples of a run of the model. Unset: the number in the file, else 1."""
+    shapes: Mapping[str, Sequence[int]] | None
+    """Shapes of the model's inputs that the file leaves open, by input."""
+    dimensions: Mapping[str, int] | None
+    """Extents of symbolic dimensions, by their names in the file."""
+    values: Mapping[str, Any] | None
+    """Inputs that become constants, by name: a number for all elements, or one for each."""
+    arrays: Mapping[str, StrPath] | None
+    """The same, read from .npy files."""
+    mode: SparsityMode | Sequence[SparsityMode] | None
+    """What is removed together; unset: each of them."""
+    keep: float | Sequence[float] | None
+    """Shares of the weights that stay, from 0.05 to 1; 1: the dense layer."""
+    importance: Importance | None
+    """How losses are estimated; for outputs only 'l1' or 'l2'."""
+    group: int | None
+    """Neighbouring input channels in a row of K; 0: the number that a kernel leaves out together."""
+    panel: int | None
+    """Outputs that share rows; unset: those that this CPU computes together."""
+    block: int | None
+    """Outputs of a block."""
+    refit: bool | None
+    """Also fit the kept weights and compare again."""

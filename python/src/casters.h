@@ -120,6 +120,23 @@ struct Words<tools::PrunedRows> {
       {"channel", tools::PrunedRows::channel}};
 };
 template <>
+struct Words<tools::SparsityMode> {
+  static constexpr std::pair<std::string_view, tools::SparsityMode> all[] = {
+      {"k", tools::SparsityMode::k},
+      {"k-panel", tools::SparsityMode::k_panel},
+      {"channel", tools::SparsityMode::channel},
+      {"block", tools::SparsityMode::block},
+      {"input", tools::SparsityMode::input},
+      {"input-panel", tools::SparsityMode::input_panel}};
+};
+template <>
+struct Words<tools::ModelWeights> {
+  static constexpr std::pair<std::string_view, tools::ModelWeights> all[] = {
+      {"built-in", tools::ModelWeights::built_in},
+      {"random", tools::ModelWeights::random},
+      {"fetched", tools::ModelWeights::fetched}};
+};
+template <>
 struct Words<tools::ReportForm> {
   static constexpr std::pair<std::string_view, tools::ReportForm> all[] = {
       {"json", tools::ReportForm::json},
@@ -198,6 +215,10 @@ template <> struct type_caster<pipit::tools::Importance>
     : WordCaster<pipit::tools::Importance> {};
 template <> struct type_caster<pipit::tools::PrunedRows>
     : WordCaster<pipit::tools::PrunedRows> {};
+template <> struct type_caster<pipit::tools::SparsityMode>
+    : WordCaster<pipit::tools::SparsityMode> {};
+template <> struct type_caster<pipit::tools::ModelWeights>
+    : WordCaster<pipit::tools::ModelWeights> {};
 template <> struct type_caster<pipit::tools::ReportForm>
     : WordCaster<pipit::tools::ReportForm> {};
 // clang-format on

@@ -33,6 +33,16 @@ void translate(const std::exception_ptr& thrown, void*) {
 
 }  // namespace
 
+nb::object exception_of(const std::exception_ptr& thrown) {
+  try {
+    translate(thrown, nullptr);
+    const nb::python_error raised;
+    return nb::borrow(raised.value());
+  } catch (const std::exception& error) {
+    return nb::module_::import_("builtins").attr("RuntimeError")(error.what());
+  }
+}
+
 void bind_errors(nb::module_&) {
   nb::register_exception_translator(translate);
 }

@@ -52,15 +52,19 @@ class ResultFields {
 
   /// It can be written in the forms of tools::report().
   ResultFields& saved() {
+    return method(
+        "save", "pipit._records", "def save(self, path: str | os.PathLike[str]) -> None",
+        "Writes it in the form of the path's end: .json, .csv, .html, .trace.json, .trtexec.json or .svg, "
+        "of what has such a form. The file is written in full or not at all.");
+  }
+  /// A method that is the function of this name in a module of Python.
+  ResultFields& method(const char* name, const char* module, const char* signature, const char* doc) {
     class_.def(
-        "save",
-        [](nb::handle self, nb::handle path) {
-          nb::module_::import_("pipit._records").attr("save")(self, path);
+        name,
+        [name, module](nb::handle self, const nb::args& arguments, const nb::kwargs& named) {
+          return nb::module_::import_(module).attr(name)(self, *arguments, **named);
         },
-        nb::arg("path"), nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
-        "Writes it in the form of the path's end: .json, .csv, .html, .trace.json or .trtexec.json, of what "
-        "has "
-        "such a form. The file is written in full or not at all.");
+        nb::sig(signature), doc);
     return *this;
   }
   template <typename M>

@@ -74,6 +74,14 @@ tools::InspectedModel inspect(const CompiledModel& model, bool why) {
   return tools::inspect(model, {.why = why});
 }
 
+CompiledModel reshaped(const CompiledModel& model, const RunShapes& shapes) {
+  return run_long(nb::none(), nb::none(), [=](LongWork&) { return model.reshaped(shapes); });
+}
+
+CompiledModel with_batch(const CompiledModel& model, std::int64_t batch) {
+  return run_long(nb::none(), nb::none(), [=](LongWork&) { return model.with_batch(batch); });
+}
+
 template <typename Container>
 nb::tuple tuple_of(const Container& values) {
   nb::list list;
@@ -88,6 +96,12 @@ void bind_model(nb::module_& module) {
       .field("name", &TensorInfo::name, "in the model file")
       .field("dtype", &TensorInfo::dtype, "NumPy's name of the element type, 'float32'")
       .field("shape", &TensorInfo::shape, "all extents, for images mostly N, C, H, W");
+
+  OptionFields<RunShapes>(module, "RunShapes", "pipit::RunShapes")
+      .field("batch", &RunShapes::batch)
+      .field("dimensions", &RunShapes::dimensions)
+      .field("shapes", &RunShapes::shapes)
+      .field("same_kernels", &RunShapes::same_kernels);
 
   nb::class_<Session>(module, "Session", "pipit::ModelSession")
       .def(
@@ -111,7 +125,9 @@ void bind_model(nb::module_& module) {
       .def_prop_ro("arena_bytes", &CompiledModel::arena_bytes)
       .def(
           "session", [](const CompiledModel& model, int device) { return new Session(model, device); },
-          nb::arg("device") = 0);
+          nb::arg("device") = 0)
+      .def("reshaped", &reshaped, nb::arg("shapes"))
+      .def("with_batch", &with_batch, nb::arg("batch"));
 
   module.def("load", &load, nb::arg("model"), nb::arg("options"));
   module.def("load_bytes", &load_bytes, nb::arg("onnx"), nb::arg("name"), nb::arg("options"));

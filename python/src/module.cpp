@@ -11,8 +11,11 @@ NB_MODULE(_pipit, module) {
   bind_errors(module);
   bind_options(module);
   bind_model(module);
+  bind_async_runner(module);
   bind_classifier(module);
   bind_results(module);
   bind_measured(module);
+  bind_sweeps(module);
+  bind_machine(module);
   bind_tools(module);
 }

@@ -19,7 +19,12 @@ void report_to(LongWork& work, Options& options) {
     options.note = [&work](const std::string& text) { work.note(text); };
   if constexpr (requires { options.timing.note; })
     options.timing.note = [&work](const std::string& text) { work.note(text); };
-  if constexpr (requires { options.progress.update; }) {
+  if constexpr (requires { options.run.progress; }) {
+    options.run.note = [&work](const std::string& text) { work.note(text); };
+    options.run.progress = [&work](std::int64_t done, std::int64_t total, const std::string& next) {
+      work.advance({{}, done, total, next});
+    };
+  } else if constexpr (requires { options.progress.update; }) {
     options.progress.update = [&work](const std::string& stage, std::int64_t done, std::int64_t total) {
       work.advance({stage, done, total, {}});
     };
@@ -41,6 +46,13 @@ auto run_tool(const Options& given, const nb::object& progress, const nb::object
     report_to(work, options);
     return call(options);
   });
+}
+
+template <typename Result, typename Options>
+auto tool(Result (*function)(const Options&)) {
+  return [function](const Options& given, const nb::object& progress, const nb::object& note) {
+    return run_tool(given, progress, note, [=](const Options& options) { return function(options); });
+  };
 }
 
 template <typename Result, typename A, typename Options>
@@ -87,6 +99,16 @@ std::string report_of(const std::string& json, ReportForm form) {
   return report(json, form);
 }
 
+FetchResult fetch_models(const std::vector<std::string>& names, const nb::object& note) {
+  return run_long(nb::none(), note, [=](LongWork& work) {
+    return fetch(names, [&work](const std::string& text) { work.note(text); });
+  });
+}
+
+ModelList list() {
+  return run_long(nb::none(), nb::none(), [](LongWork&) { return list_models(); });
+}
+
 MachineFacts examine() {
   return run_long(nb::none(), nb::none(), [](LongWork&) { return examine_machine(); });
 }
@@ -110,6 +132,13 @@ void bind_tools(nb::module_& module) {
   module.def("compare", tool(&compare), nb::arg("first"), nb::arg("second"), options, progress, note);
   module.def("verify", tool(&verify), nb::arg("folders"), options, progress, note);
   module.def("prune", tool(&prune), model, nb::arg("images"), nb::arg("output"), options, progress, note);
+  module.def("sweep_convolutions", tool(&sweep_convolutions), options, progress, note);
+  module.def("sweep_sparsity", tool(&sweep_sparsity), options, progress, note);
+  module.def("measure_ceilings", tool(&measure_ceilings), options, progress, note);
+  module.def("list_models", &list);
+  module.def("fetch", &fetch_models, nb::arg("names"), note);
+  module.def("pareto_svg", &pareto_svg, nb::arg("title"), nb::arg("points"), nb::arg("least").none(),
+             nb::arg("what"));
   module.def("report", &report_of, nb::arg("json"), nb::arg("form"));
   module.def("examine_machine", &examine);
 }

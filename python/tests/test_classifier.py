@@ -75,6 +75,49 @@ class Classifiers(PackageTest):
         with self.assertRaises(pipit.ArgumentError):
             batches([*images, np.zeros((2, 2))])
 
+    def test_streams_of_images(self) -> None:
+        images = [random_pixels(seed, 36) for seed in range(11)]
+        expected = [answer(self.classifier(pixels)) for pixels in images]
+        taken = 0
+
+        def endless() -> Any:
+            nonlocal taken
+            while True:
+                yield images[taken % len(images)]
+                taken += 1
+
+        stream = self.classifier.classify_all(endless(), at_once=3)
+        self.assertEqual([answer(next(stream)) for _ in range(10)], expected[:10])
+        self.assertLessEqual(taken, 10 + 2 * 3)
+        stream.close()
+        files = [self.folder / f"{index}.bmp" for index in range(len(images))]
+        for file, pixels in zip(files, images, strict=True):
+            file.write_bytes(bmp(pixels))
+        for kinds in (images, (file for file in files), [*files[:2], *images[2:]], np.stack(images)):
+            self.assertEqual([answer(one) for one in self.classifier.classify_all(kinds, at_once=4)], expected)
+        self.assertEqual([len(one) for one in self.classifier.classify_all(files, top=2)], [2] * 11)
+        self.assertEqual(list(self.classifier.classify_all([])), [])
+
+        broken = [*files[:5], self.folder / "nothing.png", b"GIF89a", *files[5:]]
+        got: list[Any] = []
+        with self.assertRaisesRegex(pipit.Error, "nothing.png"):
+            got.extend(self.classifier.classify_all(broken, at_once=4))
+        for one in self.classifier.classify_all(broken, at_once=4, skip_errors=True):
+            got.append(one)
+        self.assertIsInstance(got[5 + 5], pipit.Error)
+        self.assertIsInstance(got[5 + 6], pipit.UnsupportedError)
+        self.assertEqual([answer(one) for one in got[:10]], expected[:5] * 2)
+        self.assertEqual([answer(one) for one in got[12:]], expected[5:])
+        with self.assertRaisesRegex(pipit.ArgumentError, "at_once=0"):
+            self.classifier.classify_all(images, at_once=0)
+
+        def failing() -> Any:
+            yield images[0]
+            raise LookupError("the source failed")
+
+        with self.assertRaisesRegex(LookupError, "the source failed"):
+            list(self.classifier.classify_all(failing()))
+
     def test_grey_images(self) -> None:
         grey = random_pixels(2)[:, :, 0]
         self.assertEqual(answer(self.classifier(grey)), answer(self.classifier(np.stack([grey] * 3, axis=2))))

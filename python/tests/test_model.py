@@ -69,6 +69,33 @@ class Models(PackageTest):
         alone = np.concatenate([self.model(image[None]) for image in images])
         np.testing.assert_allclose(answers, alone, rtol=1e-4, atol=1e-4)
 
+    def test_other_shapes_of_a_model(self) -> None:
+        images = random(3, 3, 32, 32, seed=1)
+        three = self.model.with_batch(3)
+        self.assertEqual(three.inputs[0].shape, (3, 3, 32, 32))
+        np.testing.assert_allclose(
+            three(images), np.concatenate([self.model(image[None]) for image in images]), rtol=1e-4, atol=1e-4
+        )
+        again = pickle.loads(pickle.dumps(three))
+        np.testing.assert_array_equal(again(images), three(images))
+        np.testing.assert_array_equal(again.reshaped(batch=1, same_kernels=False)(self.pixels), self.logits)
+
+        nodes = [onnx_model.node("Flatten", ["x"], "y")]
+        file = self.folder / "open.onnx"
+        file.write_bytes(onnx_model.model(("N", "C"), nodes))
+        for model in (
+            pipit.load(file, shapes={"x": (2, 3)}),
+            pipit.load(file.read_bytes(), shapes={"x": (2, 3)}),
+        ):
+            self.assertEqual(model.with_batch(5).inputs[0].shape, (5, 3))
+            wide = pickle.loads(pickle.dumps(model.reshaped(batch=2, dimensions={"C": 7})))
+            self.assertEqual(wide.inputs[0].shape, (2, 7))
+            self.assertEqual(wide.with_batch(3).inputs[0].shape, (3, 7))
+            with self.assertRaisesRegex(pipit.ArgumentError, "shapes="):
+                model.reshaped(shapes={"x": ("two", 3)})  # type: ignore[dict-item]
+            with self.assertRaises(pipit.Error):
+                model.with_batch(0)
+
     def test_takes_arrays_of_others(self) -> None:
         model = pipit.load(identity())
         values = random(2, 3)

@@ -61,13 +61,6 @@ class Package(PackageTest):
         structs = {
             _types.LoadOptions: [_pipit.LoadOptions],
             _types.ClassifierOptions: [_pipit.ClassifierOptions, _pipit.LoadOptions, _pipit.PreprocessOptions],
-            _types.CalibrateOptions: [
-                _pipit.CalibrateOptions,
-                _pipit.LoadOptions,
-                _pipit.PreprocessOptions,
-                _pipit.RangeOptions,
-                _pipit.PlanFiles,
-            ],
             _types.EvaluateOptions: [
                 _pipit.EvaluateOptions,
                 _pipit.ClassifierOptions,
@@ -92,14 +85,39 @@ class Package(PackageTest):
                 _pipit.PreprocessOptions,
             ],
         }
+        structs |= {
+            _types.CalibratorOptions: [
+                _pipit.CalibrateOptions,
+                _pipit.LoadOptions,
+                _pipit.PreprocessOptions,
+                _pipit.RangeOptions,
+            ],
+        }
+        structs[_types.CalibrateOptions] = [*structs[_types.CalibratorOptions], _pipit.PlanFiles]
         own = {"autotune", "against_model", "labels", "precisions", "batches"}  # in Python otherwise
         for options, members in structs.items():
             if _pipit.LoadOptions in members:
                 members.append(_pipit.PrecisionOptions)
             known = {name for struct in members for name in vars(struct) if not name.startswith("_")}
             given = {*options.__annotations__}
-            known -= {"output", "plan"} - given  # arguments of their own of what writes files and reads a plan
+            known -= {
+                "output",
+                "plan",
+                "skip",
+                "limit",
+            } - given  # arguments of their own of what writes files and reads a plan
             self.assertEqual(given - own, known - own - _options.NESTED, options.__name__)
+
+    def test_options_of_sweeps_are_those_of_the_structs(self) -> None:
+        plurals = {"precision": "precisions", "mode": "modes", "keep": "keeps"}
+        read = {"batch", "shapes", "dimensions", "values", "arrays"}  # the options of a model that count
+        for options, members, others in (
+            (_types.ConvSweepOptions, [_pipit.ConvSweepOptions, _pipit.SweepRun, _pipit.ConvGrid], set()),
+            (_types.SparsitySweepOptions, [_pipit.SparsitySweepOptions, _pipit.SweepRun], read),
+        ):
+            known = {name for struct in members for name in vars(struct) if not name.startswith("_")}
+            given = {plurals.get(name, name) for name in options.__annotations__}
+            self.assertEqual(given - others, known - _options.NESTED - {"model"}, options.__name__)
 
     def test_words_are_those_of_the_library(self) -> None:
         structs = {

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 import unittest
+from typing import Any
 
 import numpy as np
 
@@ -178,6 +179,95 @@ class Tools(PackageTest):
         self.assertEqual(pipit.Classifier(out).labels[-1], "class 11")
         with self.assertRaises(pipit.ArgumentError):
             pipit.annotate(bare, self.folder / "nothing.onnx")
+
+    def test_sweep_of_convolutions(self) -> None:
+        told: list[pipit.Progress] = []
+        rows = self.folder / "rows.jsonl"
+        options: dict[str, Any] = {"in_": 8, "out": [8, 16], "size": 12, "kernel": [1, 3], "stride": 1, "batch": 1}
+        options |= {"precision": ["fp32", "bf16"], "seconds": 0.001, "threads": 1, "results": rows}
+        found = pipit.sweep_convolutions(**options, progress=told.append)
+        self.assertEqual(len(found.rows), 8)
+        self.assertEqual({(row.point.kernel, row.point.out) for row in found.rows}, {(1, 8), (1, 16), (3, 8), (3, 16)})
+        self.assertTrue(all(row.times.ms > 0 and not row.problem for row in found.rows))
+        [against] = {row.against[0].base for row in found.rows if row.precision == "bf16"}
+        self.assertEqual((found.bases, against), (["fp32"], "fp32"))
+        [summary] = [one for one in found.summaries if one.precision == "bf16"]
+        self.assertEqual(summary.all.rows, 4)
+        self.assertEqual(len(rows.read_text().splitlines()), 9)
+        self.assertEqual((told[0].stage, told[0].total), ("sweeping", 4))
+        self.assertEqual(found.to_dict()["command"], "sweep conv")
+        for name in ("sweep.json", "sweep.csv", "sweep.html"):
+            found.save(self.folder / name)
+            self.assertGreater((self.folder / name).stat().st_size, 0)
+        again = pipit.sweep_convolutions(**options, resume=True)
+        self.assertEqual([row.times.ms for row in again.rows], [row.times.ms for row in found.rows])
+        for wrong, message in (
+            ({"precision": "int9"}, "precision='int9'|precisions"),
+            ({"kernel": "large"}, r"kernel=\['large'\]: expected"),
+            ({"batch": 0}, "0"),
+        ):
+            with self.assertRaisesRegex(pipit.ArgumentError, message):
+                pipit.sweep_convolutions(**wrong)
+        with self.assertRaisesRegex(TypeError, "precision= may be a list"):
+            pipit.sweep_convolutions(precisions=["fp32"])  # type: ignore[call-arg]
+        with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'grid'"):
+            pipit.sweep_convolutions(grid=None)  # type: ignore[call-arg]
+
+    def test_sweep_of_sparsity(self) -> None:
+        found = pipit.sweep_sparsity(
+            layers=["1x16x8x8:16x3x3", "1x16x8x8:32x1x1:p0"],
+            mode=["k", "channel"],
+            keep=[1, 0.5],
+            seconds=0.001,
+            threads=1,
+        )
+        self.assertEqual([(row.mode, row.keep) for row in found.rows[:3]], [(None, 1), ("k", 0.5), ("channel", 0.5)])
+        self.assertGreater(found.rows[1].error.relative_l2, 0)
+        self.assertLess(found.rows[1].refit.relative_l2, found.rows[1].error.relative_l2)
+        self.assertEqual((found.rows[0].kept, found.rows[0].error.mae), (1, 0))
+        found.save(self.folder / "sweep.html")
+        model = self.folder / "model.onnx"
+        weights = onnx_model.tensor("w", onnx_model.FLOAT, [8, 8, 1, 1], random(8, 8, 1, 1).tobytes())
+        model.write_bytes(
+            onnx_model.model(("N", 8, 4, 4), [onnx_model.node("Conv", ["x", "w"], "y", "conv")], [weights])
+        )
+        of_model = pipit.sweep_sparsity(model, batch=2, mode="k", keep=0.5, importance="l1", refit=False, seconds=1e-3)
+        self.assertEqual([(row.layer, row.refit) for row in of_model.rows], [("conv", None)])
+        with self.assertRaisesRegex(pipit.ArgumentError, "16by3"):
+            pipit.sweep_sparsity(layers="16by3")
+        with self.assertRaisesRegex(TypeError, "mode= may be a list"):
+            pipit.sweep_sparsity(modes=["k"])  # type: ignore[call-arg]
+
+    def test_models_that_have_names(self) -> None:
+        found = pipit.models()
+        names = {one.model.name: one for one in found.models}
+        self.assertTrue(names[MODEL].is_here)
+        self.assertEqual((names[MODEL].model.weights, names[MODEL].model.classes), ("built-in", 10))
+        self.assertIn("fetched", {one.model.weights for one in found.models})
+        self.assertEqual(found.to_dict()["command"], "models")
+        for names_of_no_file in (MODEL, ["nothing"]):
+            with self.assertRaisesRegex(pipit.ArgumentError, "efficientnet-lite0"):
+                pipit.fetch(names_of_no_file)
+
+    def test_ceilings(self) -> None:
+        before = os.environ.get("PIPIT_CACHE_DIR")
+        os.environ["PIPIT_CACHE_DIR"] = str(self.folder)
+        self.addCleanup(
+            os.environ.update if before else os.environ.pop,
+            *([{"PIPIT_CACHE_DIR": before}] if before else ["PIPIT_CACHE_DIR"]),
+        )
+        with self.assertRaises(pipit.Error):
+            pipit.ceilings(kept=True, threads=1)
+        told: list[pipit.Progress] = []
+        measured = pipit.ceilings(threads=1, progress=told.append)
+        self.assertEqual(told[-1].done, told[-1].total)
+        self.assertGreater(measured.ceilings.arithmetic[0].flops.best, 0)
+        self.assertEqual(measured.ceilings.memory[-1].name, "memory")
+        again = pipit.ceilings(threads=1, kept=True)
+        self.assertEqual(again.ceilings.measured_at, measured.ceilings.measured_at)
+        self.assertTrue(again.file.is_relative_to(self.folder))
+        with self.assertRaisesRegex(pipit.ArgumentError, "device='tpu'"):
+            pipit.ceilings(device="tpu")
 
     def test_machine(self) -> None:
         facts = pipit.machine()
