@@ -10,10 +10,6 @@ using namespace pipit::internal::capi;
 
 namespace {
 
-ClassifierOptions classifier_options(const pipit_options& all) {
-  return {all.load, all.preprocess, all.labels, all.scores, all.threshold};
-}
-
 tools::StageProgress stage_progress(pipit_progress progress, void* user) {
   tools::StageProgress stages;
   stages.update = [progress, user](const std::string&, std::int64_t part, std::int64_t total) {
@@ -40,7 +36,8 @@ char* pipit_tune_json(const char* model, const char* images, const char* output,
     need(output, "output");
     const pipit_options& all = given(options);
     tools::TuneOptions how = all.tune;
-    how.classifier = classifier_options(all);
+    how.classifier = {all.load, all.preprocess, all.labels, all.scores, all.threshold};
+    how.keep = all.int8.keep;
     how.progress = stage_progress(progress, user);
     return new_string(tools::tune(model, images, output, how).json);
   });
@@ -56,6 +53,7 @@ char* pipit_diff_json(const char* model, const char* const* images, size_t image
     const pipit_options& all = given(options);
     tools::DiffOptions how = all.diff;
     how.load = all.load;
+    how.keep = all.int8.keep;
     how.preprocess = all.preprocess;
     how.progress = stage_progress(progress, user);
     return new_string(tools::diff(model, paths, plan, how).json);
@@ -67,7 +65,7 @@ char* pipit_annotate_json(const char* model, const char* output, const pipit_opt
   return made(status, [&] {
     need(model, "model");
     need(output, "output");
-    return new_string(tools::annotate(model, output, {classifier_options(given(options))}).json);
+    return new_string(tools::annotate(model, output, {given(options).classifier_options()}).json);
   });
 }
 
@@ -99,7 +97,7 @@ char* pipit_verify_json(const char* const* folders, size_t folder_count, const p
     const auto paths = needed_all<std::filesystem::path>(folders, folder_count, "folders", "a folder");
     const pipit_options& all = given(options);
     tools::VerifyOptions how = all.verify;
-    how.load = all.load;
+    how.load = all.load_options();
     how.progress = [&](std::int64_t tests, std::int64_t total) { advance(progress, user, tests, total); };
     return new_string(tools::verify(paths, how).json);
   });
