@@ -17,6 +17,7 @@ from pipit._calibrator import Calibrator
 from pipit._classifier import Classifier
 from pipit._errors import ArgumentError, Error, UnsupportedError
 from pipit._model import Model, Session, load
+from pipit._overlays import write_annotated_nodes, write_node_data
 from pipit._pipit import (
     AnnotatedFile,
     Bench,
@@ -118,4 +119,6 @@ __all__ = [
     "tune",
     "verify",
     "version",
+    "write_annotated_nodes",
+    "write_node_data",
 ]

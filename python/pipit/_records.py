@@ -34,7 +34,27 @@ def to_dict(record: Any) -> dict[str, Any]:
 
 
 # What `pipit profile --output` and the like take for the end of a file's name; a longer one stands before its own end.
-FORMS = {".trace.json": "trace", ".trtexec.json": "trtexec", ".json": "json", ".csv": "csv", ".html": "html"}
+FORMS = {
+    ".trace.json": "trace",
+    ".trtexec.json": "trtexec",
+    ".json": "json",
+    ".csv": "csv",
+    ".html": "html",
+    ".svg": "svg",
+}
+REPORTED = ("Profile", "ConvSweep", "SparsitySweep")  # what the library has a page of
+
+
+def _written(record: Any, form: str) -> str:
+    if form == "svg":
+        if not hasattr(record, "pareto_svg"):
+            raise ArgumentError(f"a {type(record).__name__} has no plot of accuracy against time; .html may have more")
+        return str(record.pareto_svg())
+    if form == "html" and type(record).__name__ not in REPORTED and hasattr(record, "_repr_html_"):
+        from pipit import _notebook
+
+        return _notebook.page(record)
+    return _pipit.report(record.json, form)
 
 
 def save(record: Any, path: str | os.PathLike[str]) -> None:
@@ -43,12 +63,17 @@ def save(record: Any, path: str | os.PathLike[str]) -> None:
     form = next((form for end, form in FORMS.items() if name.endswith(end)), None)
     if form is None:
         raise ArgumentError(f"{name!r} must end in one of {', '.join(FORMS)}")
-    text = _pipit.report(record.json, form)
+    text = _written(record, form)
+    write_bytes(name, text.encode("utf-8"))
+
+
+def write_bytes(name: str, content: bytes) -> None:
+    """Writes a file in full or not at all."""
     target = os.path.realpath(name)
     beside = f"{target}.{os.getpid()}.part"
     try:
-        with open(beside, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
+        with open(beside, "wb") as file:
+            file.write(content)
         os.replace(beside, target)
     except BaseException as error:
         with suppress(OSError):

@@ -57,6 +57,21 @@ class ResultFields {
         "Writes it in the form of the path's end: .json, .csv, .html, .trace.json, .trtexec.json or .svg, "
         "of what has such a form. The file is written in full or not at all.");
   }
+  /// Notebooks show it, and its rows are a table of pandas.
+  ResultFields& shown() {
+    return method("_repr_html_", "pipit._notebook", "def _repr_html_(self) -> str", "What a notebook shows.")
+        .method("to_pandas", "pipit._notebook", "def to_pandas(self) -> typing.Any",
+                "Its rows as a pandas.DataFrame, with the keys of to_dict() as columns; those of nested "
+                "objects are "
+                "joined with a dot. Raises Error without pandas.");
+  }
+  /// It has steps that are points in a plot of accuracy against time.
+  ResultFields& pareto() {
+    return method(
+        "pareto_svg", "pipit._notebook", "def pareto_svg(self) -> str",
+        "Accuracy against time, with the Pareto front, as an SVG document. Raises ArgumentError if no step "
+        "was measured.");
+  }
   /// A method that is the function of this name in a module of Python.
   ResultFields& method(const char* name, const char* module, const char* signature, const char* doc) {
     class_.def(

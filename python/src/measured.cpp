@@ -65,6 +65,14 @@ void bind_profile(nb::module_& module) {
   ResultFields<ModelProfile>(module, "Profile",
                              "Where the time of a model goes: medians over runs, in milliseconds.")
       .saved()
+      .shown()
+      .method("plot_roofline", "pipit._notebook",
+              "def plot_roofline(self, ax: typing.Any = None) -> typing.Any",
+              "Draws the arithmetic rate of each layer that multiplies against its FLOP per byte, with the "
+              "roofs of the "
+              "machine if the profile has floors, into `ax` of matplotlib or a new figure, and returns the "
+              "axes. Raises "
+              "Error without matplotlib.")
       .field("runs", &ModelProfile::runs, "that were timed")
       .field("layers", &ModelProfile::layers, "in the order in which they run")
       .field("layers_ms", &ModelProfile::layers_ms, "the sum of a run's layers")
@@ -171,6 +179,7 @@ void bind_bench(nb::module_& module) {
       .field("read_gb_per_s", &CpuPeak::read_gb_per_s, "10^9 bytes per second from memory");
   ResultFields<BenchResult>(module, "Bench", "What bench() found.")
       .saved()
+      .shown()
       .field("rows", &BenchResult::rows, "models outermost, then precisions, batches, threads, streams")
       .field("comparisons", &BenchResult::comparisons, "of rows that took turns")
       .field("peaks", &BenchResult::peaks, "with peaks=True")
@@ -310,6 +319,9 @@ void bind_pruned(nb::module_& module) {
       .field("over_fp32", &PrunedInt8::over_fp32, "of the pruned model over the dense model in fp32")
       .field("dense_unseen", &PrunedInt8::dense_unseen, "of the dense model in INT8, on the unseen images");
   ResultFields<PrunedModel>(module, "PrunedModel", "What prune() found and wrote.")
+      .saved()
+      .shown()
+      .pareto()
       .field("measure", &PrunedModel::measure,
              "the measure of accuracy: 'top-1', 'agreement with dense', ...")
       .field("problem", &PrunedModel::problem, "why no file was written; empty if one was")

@@ -125,6 +125,8 @@ void bind_difference(nb::module_& module) {
       .field("share_removed", &LayerError::share_removed,
              "share of the noise that disappears when this layer stays in fp32");
   ResultFields<Difference>(module, "Difference", "What diff() found.")
+      .saved()
+      .shown()
       .field("layers", &Difference::layers, "in the order of the model")
       .field("output", &Difference::output, "the model's first output")
       .field("images", &Difference::images, "that were compared")
@@ -151,6 +153,9 @@ void bind_tuned(nb::module_& module) {
              "no other step is as fast with a smaller expected drop, or as good and faster")
       .field("chosen", &TuneStep::chosen, "the step of the written plan");
   ResultFields<TunedPlan>(module, "TunedPlan", "What tune() found and wrote.")
+      .saved()
+      .shown()
+      .pareto()
       .field("measure", &TunedPlan::measure, "the measure of accuracy: 'top-1', 'agreement with fp32', ...")
       .field("kept", &TunedPlan::kept, "layers that stay in floating point, besides the plan's")
       .field("keep_as", &TunedPlan::keep_as, "what they compute in")

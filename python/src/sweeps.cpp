@@ -140,6 +140,7 @@ void bind_sweep(nb::module_& module) {
       .field("errors", &ConvSweepSeconds::errors, "running the chosen kernels for their results");
   ResultFields<ConvSweep>(module, "ConvSweep", "What sweep_convolutions() found.")
       .saved()
+      .shown()
       .field("device", &ConvSweep::device, "the CPU or GPU")
       .field("threads", &ConvSweep::threads, "of a run")
       .field("bases", &ConvSweep::bases, "what rows are compared with, none twice")
@@ -150,6 +151,8 @@ void bind_sweep(nb::module_& module) {
       .field("json", &ConvSweep::json, "all of it, as the command's --json writes it");
   ResultFields<SparsitySweep>(module, "SparsitySweep", "What sweep_sparsity() found.")
       .saved()
+      .shown()
+      .pareto()
       .field("device", &SparsitySweep::device, "the CPU or GPU")
       .field("threads", &SparsitySweep::threads, "of a run")
       .field("rows", &SparsitySweep::rows,

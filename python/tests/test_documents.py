@@ -29,8 +29,11 @@ class Documents(PackageTest):
     def test_readme(self) -> None:
         self.run_blocks("README.md", 1)
 
+    def test_reference(self) -> None:
+        self.run_blocks("docs/python.md", 8)
+
     def test_tutorial(self) -> None:
-        self.run_blocks("docs/python.md", 4)
+        self.run_blocks("docs/tutorial-python.md", 5)
 
 
 if __name__ == "__main__":

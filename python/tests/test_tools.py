@@ -142,8 +142,8 @@ class Tools(PackageTest):
         self.assertIn("fp32", told[0].found)
         found.save(files[0])
         found.save(self.folder / "rows.csv")
-        with self.assertRaisesRegex(pipit.ArgumentError, "page"):
-            found.save(self.folder / "rows.html")
+        found.save(self.folder / "rows.html")
+        self.assertIn("fp32, batch 2", (self.folder / "rows.html").read_text())
         pipit.bench([MODEL], precision=["fp32", "bf16"], batch=[2], threads=1, runs=4).save(files[1])
         compared = pipit.compare(*files, max_slowdown=1000)
         self.assertEqual(len(compared.comparisons), 2)
@@ -204,14 +204,14 @@ class Tools(PackageTest):
         for wrong, message in (
             ({"precision": "int9"}, "precision='int9'|precisions"),
             ({"kernel": "large"}, r"kernel=\['large'\]: expected"),
-            ({"batch": 0}, "0"),
+            ({"batch": 0, "size": 8, "sample": 1}, "0"),
         ):
             with self.assertRaisesRegex(pipit.ArgumentError, message):
                 pipit.sweep_convolutions(**wrong)
         with self.assertRaisesRegex(TypeError, "precision= may be a list"):
             pipit.sweep_convolutions(precisions=["fp32"])  # type: ignore[call-arg]
         with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'grid'"):
-            pipit.sweep_convolutions(grid=None)  # type: ignore[call-arg]
+            pipit.sweep_convolutions(grid=1)  # type: ignore[call-arg]
 
     def test_sweep_of_sparsity(self) -> None:
         found = pipit.sweep_sparsity(
