@@ -25,6 +25,7 @@
 #include "pipit/evaluate.h"
 #include "pipit/export.h"
 #include "pipit/fetch.h"
+#include "pipit/gpu_memory.h"
 #include "pipit/inspect.h"
 #include "pipit/machine.h"
 #include "pipit/option_values.h"

@@ -22,6 +22,25 @@ inline void check_launch(const char* kernel) {
   check(cudaGetLastError(), kernel);
 }
 
+/// Makes a GPU current for as long as it lives, then the one that was current before: other libraries in the thread
+/// expect theirs.
+class CurrentGpu {
+ public:
+  CurrentGpu() { PIPIT_CUDA(cudaGetDevice(&before_)); }
+  explicit CurrentGpu(int gpu) : CurrentGpu() {
+    if (gpu != before_) PIPIT_CUDA(cudaSetDevice(gpu));
+  }
+  ~CurrentGpu() {
+    int now = before_;
+    if (cudaGetDevice(&now) == cudaSuccess && now != before_) (void)cudaSetDevice(before_);
+  }
+  CurrentGpu(const CurrentGpu&) = delete;
+  CurrentGpu& operator=(const CurrentGpu&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
 /// Memory of the current GPU; 256-byte aligned. Throws Error with the size when it is not to be had.
 class DeviceBuffer {
  public:

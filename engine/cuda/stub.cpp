@@ -1,6 +1,7 @@
 // Linked instead of the CUDA device when pipit is built without the toolkit.
 #include "engine/plan/tuner.h"
 #include "engine/platform/device.h"
+#include "engine/platform/device_memory.h"
 #include "engine/runtime/device_session.h"
 #include "engine/runtime/layer_clock.h"
 
@@ -37,6 +38,21 @@ DeviceMemory device_memory(int) {
 }
 
 void select_gpu(int) {
+  require_device(DeviceKind::cuda);
+}
+
+std::byte* allocate_on_gpu(std::size_t, int) {
+  require_device(DeviceKind::cuda);
+  return nullptr;
+}
+
+void free_on_gpu(std::byte*) {}
+
+void copy_on_stream(int, void*, const void*, std::size_t, void*) {
+  require_device(DeviceKind::cuda);
+}
+
+void order_gpu_streams(int, void*, void*) {
   require_device(DeviceKind::cuda);
 }
 

@@ -67,6 +67,9 @@ cudaError_t cudaGetDevice(int* id) {
   *id = 0;
   return cudaSuccess;
 }
+cudaError_t cudaSetDevice(int) {
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   *value = attribute == cudaDevAttrMultiProcessorCount ? gpu().processors : gpu().major;
   return cudaSuccess;

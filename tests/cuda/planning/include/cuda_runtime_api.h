@@ -32,6 +32,7 @@ const char* cudaGetErrorString(cudaError_t error);
 const char* cudaGetErrorName(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaGetDevice(int* gpu);
+cudaError_t cudaSetDevice(int gpu);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int gpu);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaMalloc(void** memory, std::size_t bytes);
