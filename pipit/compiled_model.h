@@ -260,8 +260,9 @@ class PIPIT_API ModelSession {
   /// without waiting for it. The run reads its inputs from memory of that GPU and writes its outputs there. Nothing is
   /// copied if the memory is aligned to 64 bytes (as from cudaMalloc) and outputs are as for run() with the caller's
   /// memory; otherwise there is one copy on the GPU. Runs of one session execute one after the other, whatever their
-  /// streams. The first two runs with the same addresses each take as long as launching every kernel; the session
-  /// remembers the latest 8 sets of addresses. Memory must stay valid until the run has ended. An error in the values
+  /// streams. The session remembers the latest 8 sets of addresses. A run with other ones copies inputs and outputs on
+  /// the GPU; the next one with the same takes as long as launching every kernel. Memory must stay valid until the run
+  /// has ended. An error in the values
   /// of a run (an index out of range) is thrown by a later call of the session. Must not be called while `stream` is
   /// captured. Throws what run() does, and Error for a model on the CPU and for memory that is not the GPU's.
   void run_on_device(std::span<const DeviceArray> inputs, std::span<const DeviceArray> outputs,

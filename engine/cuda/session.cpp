@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <map>
+#include <mutex>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -102,19 +104,31 @@ class CudaSession final : public DeviceSession {
 
   void run_on_device(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
                      void* stream) override {
-    PIPIT_CUDA(cudaSetDevice(gpu_));
+    const cuda::CurrentGpu current(gpu_);
     const auto user = static_cast<cudaStream_t>(stream);
     if (elsewhere_.happened()) check_steps();  // of earlier runs; not while one may be writing
     Replay& replay = replay_of(inputs, outputs);
+    const bool known = std::exchange(replay.known, true);
     if (warm_ && !replay.graph) {
-      replay.graph = cuda::Graph(stream_, [&] { run_steps_in(inputs, outputs); });
+      if (known) {
+        replay.graph = cuda::Graph(stream_, [&] { run_steps_in(inputs, outputs); });
+      } else if (!graph_) {
+        capture();
+      }
     }
     // After what the session does in its own stream, and in the one of the run before.
     own_.record(stream_);
     cuda::Stream::wait(user, own_);
     cuda::Stream::wait(user, elsewhere_);
-    if (warm_) {
+    if (replay.graph) {
       replay.graph.launch(user);
+    } else if (warm_) {
+      // Addresses that may not come again: copies take a hundredth of what another graph would.
+      for (std::size_t i = 0; i < inputs.size(); ++i)
+        copy_on_device(device_inputs_[i].data(), inputs[i].data, inputs[i].desc.bytes(), user);
+      graph_.launch(user);
+      for (std::size_t i = 0; i < outputs.size(); ++i)
+        copy_on_device(outputs[i].data, device_outputs_[i], outputs[i].desc.bytes(), user);
     } else {
       // As launch() does; in the session's own stream, which libraries may keep.
       own_.record(user);
@@ -159,6 +173,7 @@ class CudaSession final : public DeviceSession {
   void make_slots(int count) override {
     PIPIT_CUDA(cudaSetDevice(gpu_));
     slots_.clear();
+    in_flight_.clear();
     if (staging_.empty()) {
       for (const DeviceBuffer& input : device_inputs_) staging_.emplace_back(input.bytes());
     }
@@ -180,6 +195,7 @@ class CudaSession final : public DeviceSession {
   }
 
   void submit(int index) override {
+    const std::lock_guard lock(in_flight_mutex_);
     enter();
     const Slot& slot = slots_[static_cast<std::size_t>(index)];
     uploads_.wait(staging_read_);
@@ -199,15 +215,25 @@ class CudaSession final : public DeviceSession {
     slot.end.record(stream_);
     download(slot.outputs);
     slot.done.record(stream_);
+    in_flight_.push_back(index);
   }
 
-  // Touches nothing that submit() of another slot writes: the two may run at once.
+  // May run at once with submit() of another slot.
   SlotRun collect(int index) override {
     PIPIT_CUDA(cudaSetDevice(gpu_));
-    const Slot& slot = slots_[static_cast<std::size_t>(index)];
+    Slot& slot = slots_[static_cast<std::size_t>(index)];
     slot.done.synchronize();
-    check_steps();
-    return {slot.views, slot.end.since(slot.begin)};
+    const double kernel_ms = slot.end.since(slot.begin);
+    const bool faulty = error_of_steps() != nullptr;
+    std::exception_ptr error;
+    {
+      const std::lock_guard lock(in_flight_mutex_);
+      if (faulty) repeat_in_flight();
+      std::erase(in_flight_, index);
+      error = std::exchange(slot.error, nullptr);
+    }
+    if (error) std::rethrow_exception(error);
+    return {slot.views, kernel_ms};
   }
 
   Profile profile(std::span<const ConstTensorView> inputs, int warmup, int runs,
@@ -303,13 +329,15 @@ class CudaSession final : public DeviceSession {
     std::vector<ConstTensorView> views;  // of outputs
     Event begin;                         // around the kernels
     Event end;
-    Event done{true};  // after the download
+    Event done{true};          // after the download
+    std::exception_ptr error;  // of its run, where that is known before it is collected
   };
 
-  // A run in memory of the caller's, captured.
+  // A run in memory of the caller's, captured when the memory is used for the second time.
   struct Replay {
     std::vector<const std::byte*> inputs;
     std::vector<const std::byte*> outputs;
+    bool known = false;  // an earlier run had it, too
     cuda::Graph graph;
   };
 
@@ -354,7 +382,7 @@ class CudaSession final : public DeviceSession {
     try {
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         if (!is_aligned(inputs[i].data))
-          copy_on_device(device_inputs_[i].data(), inputs[i].data, inputs[i].desc.bytes());
+          copy_on_device(device_inputs_[i].data(), inputs[i].data, inputs[i].desc.bytes(), stream_);
       }
       run_steps(bound_.size());
       for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -363,7 +391,7 @@ class CudaSession final : public DeviceSession {
         const std::byte* from = p.kind == Placement::Kind::input
                                     ? inputs[static_cast<std::size_t>(p.input)].data
                                     : device_outputs_[i];
-        copy_on_device(outputs[i].data, from, outputs[i].desc.bytes());
+        copy_on_device(outputs[i].data, from, outputs[i].desc.bytes(), stream_);
       }
     } catch (...) {
       bind({}, {});
@@ -376,8 +404,8 @@ class CudaSession final : public DeviceSession {
     return !output_uses_[output].empty() && is_aligned(view.data);
   }
 
-  void copy_on_device(std::byte* to, const std::byte* from, std::size_t bytes) {
-    if (bytes > 0) PIPIT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
+  static void copy_on_device(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream) {
+    if (bytes > 0) PIPIT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
   }
 
   // Points the steps to memory of the caller's; without any: back to the session's own.
@@ -494,6 +522,38 @@ class CudaSession final : public DeviceSession {
     }
   }
 
+  // The first of check_steps(), or null; all others are forgotten.
+  std::exception_ptr error_of_steps() {
+    std::exception_ptr first;
+    for (;;) {
+      try {
+        check_steps();
+        return first;
+      } catch (...) {
+        if (!first) first = std::current_exception();
+      }
+    }
+  }
+
+  // A step has failed, and runs of several slots may have been through it meanwhile: each is made again alone, so that
+  // the error reaches the run that it belongs to. Their inputs are still there.
+  void repeat_in_flight() {
+    uploads_.synchronize();
+    stream_.synchronize();
+    (void)error_of_steps();
+    for (const int index : in_flight_) {
+      Slot& slot = slots_[static_cast<std::size_t>(index)];
+      if (slot.error) continue;
+      for (std::size_t i = 0; i < device_inputs_.size(); ++i)
+        PIPIT_CUDA(cudaMemcpyAsync(device_inputs_[i].data(), slot.inputs[i].data(), device_inputs_[i].bytes(),
+                                   cudaMemcpyHostToDevice, stream_));
+      launch();
+      download(slot.outputs);
+      stream_.synchronize();
+      slot.error = error_of_steps();
+    }
+  }
+
   void capture() {
     graph_ = cuda::Graph(stream_, [&] { run_steps(bound_.size()); });
   }
@@ -535,6 +595,8 @@ class CudaSession final : public DeviceSession {
   bool is_elsewhere_ = false;          // and the session's stream has not waited for it yet
   std::vector<DeviceBuffer> staging_;  // one per input; empty until there are slots
   std::vector<Slot> slots_;
+  std::mutex in_flight_mutex_;  // of the slots that are submitted and not collected
+  std::vector<int> in_flight_;  // in that order
 };
 
 }  // namespace

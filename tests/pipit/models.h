@@ -101,7 +101,7 @@ struct StageLog {
   }
 };
 
-/// Writes an ONNX file of operators without attributes, opset 17, whose inputs are f32.
+/// Writes an ONNX file of operators without attributes, opset 17.
 class Onnx {
  public:
   Onnx& node(const std::string& type, const std::vector<std::string>& inputs, const std::string& output) {
@@ -110,10 +110,11 @@ class Onnx {
     nodes_ += bytes(1, names + bytes(2, output) + bytes(3, output) + bytes(4, type));
     return *this;
   }
-  Onnx& input(const std::string& name, const std::vector<int>& shape) {
+  /// `type`: ONNX's number of it; 1 is f32, 7 is i64.
+  Onnx& input(const std::string& name, const std::vector<int>& shape, int type = 1) {
     std::string extents;
     for (const int extent : shape) extents += bytes(1, number(1, extent));
-    inputs_ += bytes(11, bytes(1, name) + bytes(2, bytes(1, number(1, 1) + bytes(2, extents))));
+    inputs_ += bytes(11, bytes(1, name) + bytes(2, bytes(1, number(1, type) + bytes(2, extents))));
     return *this;
   }
   Onnx& output(const std::string& name) {
