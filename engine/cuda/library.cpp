@@ -3,30 +3,35 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <initializer_list>
 #include <map>
 #include <vector>
 
 #include "engine/cuda/runtime.h"
 #include "engine/platform/device.h"
+#include "engine/platform/nvidia_wheels.h"
 
 namespace pipit::internal::cuda {
 
 namespace {
 
-// Opens the first of the names that loads and looks up functions in it. Libraries stay loaded for the process: they
-// hold state of the driver that must outlive every session.
+// Opens the first of the names that loads, where the system finds libraries or else in NVIDIA's wheels, and looks up
+// functions in it. Libraries stay loaded for the process: they hold state of the driver that must outlive every
+// session.
 class Loader {
  public:
   explicit Loader(std::initializer_list<const char*> names) {
-    std::string reasons;
     for (const char* name : names) {
-      library_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-      if (library_ != nullptr) return;
-      const char* reason = dlerror();
-      if (reasons.empty()) reasons = reason != nullptr ? reason : "unknown error";
+      if (open(name)) return;
     }
-    problem_ = fmt::format("{} could not be loaded ({})", *names.begin(), reasons);
+    static const std::vector<std::string>& folders = *new std::vector(folders_of_nvidia_wheels(own_file()));
+    for (const char* name : names) {
+      for (const std::string& folder : folders) {
+        if (open((std::filesystem::path(folder) / name).string())) return;
+      }
+    }
+    problem_ = fmt::format("{} could not be loaded ({})", *names.begin(), reason_);
   }
 
   template <typename Function>
@@ -44,7 +49,17 @@ class Loader {
   const std::string& problem() const { return problem_; }
 
  private:
+  // The reason of the first failure is kept: later names are other versions.
+  bool open(const std::string& name) {
+    library_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library_ != nullptr) return true;
+    const char* reason = dlerror();
+    if (reason_.empty()) reason_ = reason != nullptr ? reason : "unknown error";
+    return false;
+  }
+
   void* library_ = nullptr;
+  std::string reason_;
   std::string problem_;
 };
 
