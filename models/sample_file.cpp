@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "models/image/decode.h"
 #include "models/image/folder.h"
 #include "models/npy.h"
 #include "models/npz.h"
@@ -73,6 +74,27 @@ std::map<std::string, Tensor> read_archive(std::string_view content, const std::
   return arrays;
 }
 
+void need_one_input(std::span<const TensorView> views, const std::string& file) {
+  if (views.size() != 1)
+    fail("{}: an image, but the model has {} inputs: put arrays of all into .npz files", file, views.size());
+}
+
+void load_arrays(std::string_view content, const std::string& file, const SampleInputs& inputs,
+                 std::span<const TensorView> views, std::int64_t index, bool normalizes) {
+  if (normalizes) fail("{}: an array, where the device normalizes images in bytes", file);
+  if (is_npy(content)) {
+    if (views.size() != 1)
+      fail("{}: one array, but the model has {} inputs: put arrays of all into an .npz file (numpy.savez)",
+           file, views.size());
+    fill(file, inputs.names[0], parse_npy(content, file), views[0], inputs.samples, index);
+    return;
+  }
+  if (!is_npz(content)) fail("{}: neither an array nor an archive of arrays as NumPy saves them", file);
+  const std::map<std::string, Tensor> arrays = read_archive(content, file, inputs);
+  for (std::size_t i = 0; i < views.size(); ++i)
+    fill(file, inputs.names[i], arrays.at(inputs.names[i]), views[i], inputs.samples, index);
+}
+
 }  // namespace
 
 SampleInputs::SampleInputs(const Graph& graph) : SampleInputs(input_names(graph), input_descs(graph)) {}
@@ -100,27 +122,25 @@ std::int64_t SampleInputs::rows(std::int64_t count) const {
 LoadedImage load_sample(const std::filesystem::path& path, const SampleInputs& inputs,
                         const Preprocess& preprocess, std::span<const TensorView> views, std::int64_t index,
                         bool normalizes) {
-  if (!is_array_file(path)) {
-    if (views.size() != 1)
-      fail("{}: an image, but the model has {} inputs: put arrays of all into .npz files", path.string(),
-           views.size());
-    return load_image(path, preprocess, views[0], index, normalizes);
-  }
-  const std::string file = path.string();
-  if (normalizes) fail("{}: an array, where the device normalizes images in bytes", file);
-  const std::string content = read_file(path, kMaxArrayFileBytes);
-  if (is_npy(content)) {
-    if (views.size() != 1)
-      fail("{}: one array, but the model has {} inputs: put arrays of all into an .npz file (numpy.savez)",
-           file, views.size());
-    fill(file, inputs.names[0], parse_npy(content, path), views[0], inputs.samples, index);
+  if (is_array_file(path)) {
+    load_arrays(read_file(path, kMaxArrayFileBytes), path.string(), inputs, views, index, normalizes);
     return {};
   }
-  if (!is_npz(content)) fail("{}: neither an array nor an archive of arrays as NumPy saves them", file);
-  const std::map<std::string, Tensor> arrays = read_archive(content, file, inputs);
-  for (std::size_t i = 0; i < views.size(); ++i)
-    fill(file, inputs.names[i], arrays.at(inputs.names[i]), views[i], inputs.samples, index);
-  return {};
+  need_one_input(views, path.string());
+  return load_image(path, preprocess, views[0], index, normalizes);
+}
+
+LoadedImage load_sample(std::span<const std::byte> content, const std::string& name,
+                        const SampleInputs& inputs, const Preprocess& preprocess,
+                        std::span<const TensorView> views, std::int64_t index, bool normalizes) {
+  if (is_array_file(name)) {
+    load_arrays({reinterpret_cast<const char*>(content.data()), content.size()}, name, inputs, views, index,
+                normalizes);
+    return {};
+  }
+  need_one_input(views, name);
+  const std::span file(reinterpret_cast<const std::uint8_t*>(content.data()), content.size());
+  return fill_input(decode_image(file, name), name, preprocess, views[0], index, normalizes);
 }
 
 }  // namespace pipit::internal

@@ -1,6 +1,7 @@
 // What a model runs on, from files: images, and arrays as NumPy saves them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -39,5 +40,10 @@ struct SampleInputs {
 LoadedImage load_sample(const std::filesystem::path& path, const SampleInputs& inputs,
                         const Preprocess& preprocess, std::span<const TensorView> views, std::int64_t index,
                         bool normalizes);
+
+/// The same from the content of such a file; `name` stands for its path.
+LoadedImage load_sample(std::span<const std::byte> content, const std::string& name,
+                        const SampleInputs& inputs, const Preprocess& preprocess,
+                        std::span<const TensorView> views, std::int64_t index, bool normalizes);
 
 }  // namespace pipit::internal

@@ -3,11 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <map>
+#include <optional>
+#include <set>
 
+#include "engine/base/ceil_div.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "engine/base/printable.h"
 #include "engine/platform/float_mode.h"
+#include "engine/platform/thread_pool.h"
+#include "engine/runtime/session.h"
+#include "models/image/folder.h"
 #include "models/run_files.h"
+#include "models/sample_file.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/detail/image_list.h"
 #include "pipit/detail/load.h"
@@ -16,7 +26,9 @@
 #include "pipit/measuring/json.h"
 #include "pipit/measuring/runner.h"
 #include "pipit/text.h"
+#include "quant/calibration.h"
 #include "quant/export_scales.h"
+#include "quant/hash.h"
 #include "quant/kept_layers.h"
 
 namespace pipit::tools {
@@ -28,6 +40,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+
+// Of Calibrator::part().
+constexpr char kPartKey[] = "pipit_calibration_part";
+constexpr int kPartVersion = 1;
 
 constexpr std::pair<RangeMethod, ThresholdMethod> kMethods[] = {
     {RangeMethod::minmax, ThresholdMethod::minmax},
@@ -127,38 +143,69 @@ PlanOptions planning_of(const CalibrateOptions& options) {
   return compile_options(load).planning;
 }
 
+// What is known before any image is seen.
+struct Prepared {
+  Graph fused;
+  Preparation preparation;
+  QuantizationPlan plan;  // without tensors and images
+  std::vector<std::string> notes;
+};
+
+Prepared prepare(Model model, const CalibrateOptions& options, Preparation preparation) {
+  Prepared prepared;
+  prepared.preparation = std::move(preparation);
+  for (const std::string& note : notes_on(model, prepared.preparation, true, false, {}, 0))
+    if (options.note) options.note(note);
+  QuantizationPlan& plan = prepared.plan;
+  plan = empty_plan(model, prepared.preparation.preprocess);
+  if (prepared.preparation.source == Preparation::Source::arrays) plan.preprocess.clear();
+  plan.method = threshold_options(options.range);
+  plan.weights_per_channel = options.per_channel_weights;
+  prepared.fused = fuse(std::move(model.graph));
+  plan.keep = kept_by_default(prepared.fused);
+  prepared.notes = keep_nodes(plan, prepared.fused, kept_of(options.keep));
+  return prepared;
+}
+
+Model read_float_model(const std::string& name, const LoadOptions& options) {
+  Model model = read_model(name, options);
+  need_floating_point(model, "calibrate");
+  return model;
+}
+
+void check_exports(const PlanFiles& output, bool equalize) {
+  if (equalize && !(output.trt_cache.empty() && output.ncnn_table.empty()))
+    throw ArgumentError("other engines would run the model as it is, not equalized: export no scales of it");
+}
+
+void need_no_weights(const PlanFiles& output) {
+  if (!output.ncnn_table.empty())
+    throw ArgumentError("an ncnn table needs the model's weights, which plans do not hold");
+}
+
 }  // namespace
 
 Calibration calibrate(const std::string& name, std::span<const fs::path> given, const PlanFiles& output,
                       const CalibrateOptions& options) {
   const ScopedFloatMode mode;
-  const ThresholdOptions method = threshold_options(options.range);
+  threshold_options(options.range);  // checks them before anything is read
   std::vector<std::string> inputs = {name};
   for (const fs::path& path : given) inputs.push_back(path.string());
   check_outputs(output, inputs);
-  if (options.equalize && !(output.trt_cache.empty() && output.ncnn_table.empty()))
-    throw ArgumentError("other engines would run the model as it is, not equalized: export no scales of it");
-  Model model = read_model(name, options.load);
-  need_floating_point(model, "calibrate");
+  check_exports(output, options.equalize);
+  Model model = read_float_model(name, options.load);
   ImageList list = list_given(given, options.strict);
   std::vector<fs::path>& images = list.files.paths;
   choose(images, options);
-  const Preparation preparation = prepare_files(model, options.preprocess, images);
-  const bool arrays = preparation.source == Preparation::Source::arrays;
-  for (const std::string& note : notes_on(model, preparation, true, false, {}, 0))
-    if (options.note) options.note(note);
-  QuantizationPlan plan = empty_plan(model, preparation.preprocess);
-  if (arrays) plan.preprocess.clear();
-  plan.method = method;
-  plan.weights_per_channel = options.per_channel_weights;
-  Graph fused = fuse(std::move(model.graph));
-  plan.keep = kept_by_default(fused);
-  std::vector<std::string> notes = keep_nodes(plan, fused, kept_of(options.keep));
-  const Graph laid_out = output.ncnn_table.empty() ? Graph{} : lower(fused);
+  Preparation preparation = prepare_files(model, options.preprocess, images);
+  Prepared prepared = prepare(std::move(model), options, std::move(preparation));
+  QuantizationPlan& plan = prepared.plan;
+  std::vector<std::string> notes = std::move(prepared.notes);
+  const Graph laid_out = output.ncnn_table.empty() ? Graph{} : lower(prepared.fused);
   const std::int64_t total = std::ssize(images);
   const Calibrated done = calibrate_on(
-      plan, name, std::move(fused), preparation.preprocess, images, ImageNames(given), planning_of(options),
-      {options.equalize, options.bias_correction}, options.progress, options.strict);
+      plan, name, std::move(prepared.fused), prepared.preparation.preprocess, images, ImageNames(given),
+      planning_of(options), {options.equalize, options.bias_correction}, options.progress, options.strict);
   notes.insert(notes.end(), done.notes.begin(), done.notes.end());
   add_image_notes(notes, list.files.left_out, done.unreadable, total);
   if (list.repeated > 0) {
@@ -182,8 +229,7 @@ Calibration merge_calibrations(std::span<const fs::path> paths, const PlanFiles&
   std::vector<std::string> inputs;
   for (const fs::path& path : paths) inputs.push_back(path.string());
   check_outputs(output, inputs);
-  if (!output.ncnn_table.empty())
-    throw ArgumentError("an ncnn table needs the model's weights, which plans do not hold");
+  need_no_weights(output);
   std::vector<QuantizationPlan> plans;
   for (const fs::path& path : paths) plans.push_back(read_quantization_plan(path));
   QuantizationPlan merged = merge_plans(plans);
@@ -194,6 +240,250 @@ Calibration merge_calibrations(std::span<const fs::path> paths, const PlanFiles&
   write_quantization_plan(output.plan, merged, output.histograms);
   write_trt_cache(output, merged);
   return result_of(merged, scale_notes(merged), Json::object());
+}
+
+struct Calibrator::State {
+  using Batch = std::vector<Tensor>;  // one for each input
+
+  State(std::string model, Prepared prepared, const CalibrateOptions& options, std::exception_ptr images)
+      : name(std::move(model)),
+        preprocess(prepared.preparation.preprocess),
+        no_images(std::move(images)),
+        no_arrays(options.preprocess != PreprocessOptions{}),
+        plan(std::move(prepared.plan)),
+        notes(std::move(prepared.notes)),
+        strict(options.strict),
+        session(calibration_session(
+            name,
+            options.equalize ? equalized(plan, std::move(prepared.fused), notes) : std::move(prepared.fused),
+            planning_of(options), notes)),
+        observer(session.plan(), session.pool()),
+        inputs(session.plan().graph()) {
+    session.set_observer(&observer);
+    set_observed(plan, observer);
+    if (!plan.preprocess.empty())
+      plan.preprocess = Json::parse(plan.preprocess).dump();  // as a plan that is read
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  void check_usable() const {
+    if (broken) fail("{}: a call of Calibrator::update() failed: make another Calibrator", name);
+  }
+
+  void take(bool arrays);
+  void update(std::span<const NamedImage> images, const ImagesDone& progress);
+  bool load(std::vector<const NamedImage*>& images, std::vector<Batch>& batches, ThreadPool& pool);
+
+  // Of all that was counted; without scales.
+  QuantizationPlan counted() const {
+    QuantizationPlan all = plan;
+    all.images = seen;
+    set_observed(all, observer);
+    merge_plan(all, plan, SameImage::name);
+    sort_images(all);
+    return all;
+  }
+
+  std::string name;
+  Preprocess preprocess;
+  std::exception_ptr no_images;  // why the model takes none
+  bool no_arrays;                // for images are prepared as options say
+  std::optional<bool> arrays;    // what was counted, instead of images
+  QuantizationPlan plan;         // of other parts
+  std::vector<std::string> notes;
+  bool strict;
+  bool broken = false;
+  Session session;
+  CalibrationObserver observer;
+  SampleInputs inputs;
+  std::vector<CalibrationImage> seen;  // by the observer
+  std::set<std::string> names;         // of these and the other parts' images
+  std::map<std::string, std::string> unreadable;
+};
+
+// A plan is of images, whose preprocessing it says, or of arrays.
+void Calibrator::State::take(bool are_arrays) {
+  if (arrays && *arrays != are_arrays) throw ArgumentError("images and arrays cannot be in one calibration");
+  if (!are_arrays && no_images) std::rethrow_exception(no_images);
+  if (are_arrays && no_arrays)
+    throw ArgumentError("preprocessing applies to images only; arrays are taken as they are");
+  if (are_arrays) plan.preprocess.clear();
+  arrays = are_arrays;
+}
+
+// Decodes as many images together as keep all threads busy, then runs them.
+void Calibrator::State::update(std::span<const NamedImage> images, const ImagesDone& progress) {
+  const std::shared_ptr<ThreadPool> pool = shared_pool(session.plan().options().threads);
+  const std::int64_t samples = inputs.samples;
+  const std::int64_t together = ceil_div(std::int64_t{2} * pool->size(), samples) * samples;
+  std::vector<Batch> batches(static_cast<std::size_t>(together / samples));
+  for (Batch& batch : batches) {
+    for (const TensorDesc& desc : inputs.descs) {
+      Tensor& tensor = batch.emplace_back(desc);
+      std::fill_n(tensor.view().data, desc.bytes(), std::byte{});
+    }
+  }
+  for (std::int64_t first = 0; first < std::ssize(images); first += together) {
+    std::vector<const NamedImage*> some;
+    for (std::int64_t i = first; i < std::min(first + together, std::ssize(images)); ++i)
+      some.push_back(&images[static_cast<std::size_t>(i)]);
+    // Without those that cannot be used the others move up.
+    while (!some.empty() && load(some, batches, *pool)) {
+    }
+    for (std::int64_t begin = 0; begin < std::ssize(some); begin += samples) {
+      std::vector<ConstTensorView> views;
+      for (const Tensor& tensor : batches[static_cast<std::size_t>(begin / samples)])
+        views.push_back(tensor.view());
+      observer.begin(views, inputs.rows(std::min(samples, std::ssize(some) - begin)));
+      naming(name, [&] { session.run(views); });
+    }
+    for (const NamedImage* image : some)
+      seen.push_back({printable_key(image->name), hash_bytes(image->file)});
+    if (progress) progress(std::min(first + together, std::ssize(images)), std::ssize(images));
+  }
+}
+
+// Fills batches with `images`. Takes those out that cannot be used, and says whether there were some.
+bool Calibrator::State::load(std::vector<const NamedImage*>& images, std::vector<Batch>& batches,
+                             ThreadPool& pool) {
+  std::vector<std::string> errors(images.size());
+  pool.parallel_for(std::ssize(images), [&](std::int64_t i, int) {
+    const NamedImage& image = *images[static_cast<std::size_t>(i)];
+    std::vector<TensorView> views;
+    for (Tensor& tensor : batches[static_cast<std::size_t>(i / inputs.samples)])
+      views.push_back(tensor.view());
+    try {
+      load_sample(image.file, image.name, inputs, preprocess, views, i % inputs.samples, false);
+    } catch (const Error& e) {
+      if (strict) throw;
+      errors[static_cast<std::size_t>(i)] = e.what();
+    }
+  });
+  std::vector<const NamedImage*> usable;
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    if (errors[i].empty())
+      usable.push_back(images[i]);
+    else
+      unreadable.emplace(images[i]->name, errors[i]);
+  }
+  images.swap(usable);
+  return images.size() < usable.size();
+}
+
+Calibrator::Calibrator(const std::string& model, const CalibrateOptions& options) {
+  const ScopedFloatMode mode;
+  threshold_options(options.range);
+  if (options.bias_correction || options.skip != 0 || options.limit != 0)
+    throw ArgumentError("bias correction, skip and limit need all images at once: use calibrate()");
+  Model read = read_float_model(model, options.load);
+  Preparation preparation;
+  preparation.source = Preparation::Source::arrays;
+  std::exception_ptr no_images;
+  try {
+    preparation = prepare_for(read, options.preprocess);
+  } catch (const Error&) {
+    no_images = std::current_exception();
+  }
+  state_ = std::make_unique<State>(model, prepare(std::move(read), options, std::move(preparation)), options,
+                                   std::move(no_images));
+}
+
+Calibrator::Calibrator(Calibrator&& other) noexcept = default;
+Calibrator& Calibrator::operator=(Calibrator&& other) noexcept = default;
+Calibrator::~Calibrator() = default;
+
+void Calibrator::update(std::span<const NamedImage> images,
+                        const std::function<void(std::int64_t done, std::int64_t total)>& progress) {
+  const ScopedFloatMode mode;
+  State& state = *state_;
+  state.check_usable();
+  std::set<std::string> added;
+  for (const NamedImage& image : images) {
+    std::string key = printable_key(image.name);
+    if (state.names.contains(key) || !added.insert(std::move(key)).second)
+      fail("image '{}' was already counted: images need different names", image.name);
+  }
+  if (images.empty()) return;
+  state.take(is_array_file(images[0].name));
+  for (const NamedImage& image : images) state.take(is_array_file(image.name));
+  state.broken = true;
+  state.update(images, progress);
+  state.names.merge(added);
+  state.broken = false;
+}
+
+// The first line is JSON, the rest the plan.
+std::string Calibrator::part() const {
+  state_->check_usable();
+  Json head = {{kPartKey, kPartVersion}, {"excluded", state_->unreadable}};
+  QuantizationPlan plan = state_->counted();
+  std::string text = head.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (plan.images.empty()) return text;
+  set_scales(plan);
+  return text + to_json(plan, true);
+}
+
+void Calibrator::merge(std::string_view part) {
+  State& state = *state_;
+  state.check_usable();
+  const std::size_t line = std::min(part.find('\n'), part.size());
+  std::map<std::string, std::string> excluded;
+  try {
+    const Json head = Json::parse(part.substr(0, line));
+    if (head.at(kPartKey) != kPartVersion) fail("its version is {}", head.at(kPartKey).dump());
+    head.at("excluded").get_to(excluded);
+  } catch (const std::exception& e) {
+    fail("{}: not a part of a calibration by this version of pipit: {}", state.name, e.what());
+  }
+  if (const std::string_view plan = part.substr(std::min(line + 1, part.size())); !plan.empty()) {
+    const QuantizationPlan other = quantization_plan_from_json(plan);
+    for (const CalibrationImage& image : other.images) {
+      if (state.names.contains(image.path))
+        fail("image '{}' was already counted: parts must not overlap", image.path);
+    }
+    // What differs otherwise is said by merge_plan().
+    if (!state.arrays && other.preprocess.empty() && !state.no_arrays) state.take(true);
+    merge_plan(state.plan, other, SameImage::name);
+    state.arrays = other.preprocess.empty();
+    for (const CalibrationImage& image : other.images) state.names.insert(image.path);
+  }
+  state.unreadable.merge(excluded);
+}
+
+std::int64_t Calibrator::images() const {
+  return std::ssize(state_->seen) + std::ssize(state_->plan.images);
+}
+
+std::vector<ExcludedImage> Calibrator::excluded() const {
+  std::vector<ExcludedImage> excluded;
+  for (const auto& [name, error] : state_->unreadable) excluded.push_back({name, error, false});
+  return excluded;
+}
+
+Calibration Calibrator::write(const PlanFiles& output) const {
+  const State& state = *state_;
+  state.check_usable();
+  check_outputs(output, {state.name});
+  check_exports(output, !state.plan.equalized.empty());
+  need_no_weights(output);
+  QuantizationPlan plan = state.counted();
+  std::vector<UnreadableImage> unreadable;
+  for (const auto& [name, error] : state.unreadable) unreadable.push_back({name, error});
+  if (plan.images.empty()) {
+    if (unreadable.empty()) fail("{}: no images were given to calibrate on", state.name);
+    fail("{} (none of {} can be used)", unreadable[0].error, counted(std::ssize(unreadable), "image"));
+  }
+  set_scales(plan);
+  std::vector<std::string> notes = state.notes;
+  for (std::string& note : calibration_notes(plan)) notes.push_back(std::move(note));
+  const std::int64_t total = std::ssize(plan.images) + std::ssize(unreadable);
+  add_image_notes(notes, {}, unreadable, total);
+  write_quantization_plan(output.plan, plan, output.histograms);
+  write_trt_cache(output, plan);
+  Calibration result = result_of(plan, std::move(notes), excluded_json({}, unreadable));
+  result.excluded = excluded();
+  return result;
 }
 
 }  // namespace pipit::tools

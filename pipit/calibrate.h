@@ -2,12 +2,15 @@
 /// INT8 scales from images.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pipit/accuracy.h"
@@ -107,5 +110,46 @@ PIPIT_API Calibration calibrate(const std::string& model, std::span<const std::f
 PIPIT_API Calibration merge_calibrations(std::span<const std::filesystem::path> plans,
                                          const PlanFiles& output,
                                          const std::optional<RangeOptions>& range = {});
+
+/// An encoded image, and what a plan calls it.
+struct NamedImage {
+  std::string name;  ///< of this image alone: a path below the folder of all images, a key, an address
+  std::span<const std::byte> file;  ///< the bytes of a JPEG, PNG, BMP or WebP file
+};
+
+/// A calibration in parts: in several processes or machines, each of which counts other images. Parts merge in any
+/// order and tree, and the plan has the bytes of that which calibrate() writes for all images with these names: of a
+/// folder, by their paths below it. One thread at a time may use a Calibrator.
+class PIPIT_API Calibrator {
+ public:
+  /// Reads and compiles the model. CalibrateOptions::progress is not called. Throws what calibrate() does;
+  /// ArgumentError for the options that need all images at once: bias_correction, skip and limit.
+  explicit Calibrator(const std::string& model, const CalibrateOptions& options = {});
+  Calibrator(Calibrator&& other) noexcept;  ///< `other` may only be assigned to or destroyed after it.
+  Calibrator& operator=(Calibrator&& other) noexcept;  ///< As the constructor.
+  ~Calibrator();                                       ///< Frees the memory.
+
+  /// Runs the model over images and counts the values of its tensors. An image that cannot be used is left out, and
+  /// excluded() says why; with CalibrateOptions::strict it is an Error. `progress`: as in CalibrateOptions. Throws
+  /// Error for a name that was counted before, and counts nothing then. After another exception from it it is not
+  /// known which images count, and every other call throws Error.
+  void update(std::span<const NamedImage> images,
+              const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
+  /// All that was counted, as bytes for merge() in another process, of the same version of the library.
+  std::string part() const;
+  /// Adds what another Calibrator of this model and these options counted. Throws Error, and changes nothing, where
+  /// these differ, an image is in both, or `part` is none.
+  void merge(std::string_view part);
+  /// Images that count.
+  std::int64_t images() const;
+  /// Images that could not be used, by name.
+  std::vector<ExcludedImage> excluded() const;
+  /// Sets the scales and writes the plan. Throws what calibrate() does, ArgumentError for an ncnn table.
+  Calibration write(const PlanFiles& output) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace pipit::tools

@@ -96,37 +96,39 @@ std::vector<std::string> scale_notes(const QuantizationPlan& plan) {
   return notes;
 }
 
+void merge_plan(QuantizationPlan& merged, const QuantizationPlan& plan, SameImage same) {
+  check_same(merged, plan);
+  const auto identity = [&](const CalibrationImage& image) -> const std::string& {
+    return same == SameImage::bytes ? image.hash : image.path;
+  };
+  // Within one plan an image may have copies.
+  std::set<std::string_view> seen;
+  for (const CalibrationImage& image : merged.images) seen.insert(identity(image));
+  for (const CalibrationImage& image : plan.images) {
+    if (seen.contains(identity(image)))
+      fail("image '{}'{} was already counted: shards must not overlap", image.path,
+           same == SameImage::bytes ? " (or one with the same bytes)" : "");
+  }
+  for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
+    if (!plan.tensors[t].histogram || !merged.tensors[t].histogram)
+      fail("tensor '{}' has no histogram: plans written without them cannot be merged", plan.tensors[t].name);
+  }
+  for (std::size_t t = 0; t < plan.tensors.size(); ++t)
+    merged.tensors[t].histogram->merge(*plan.tensors[t].histogram);
+  merged.images.insert(merged.images.end(), plan.images.begin(), plan.images.end());
+}
+
+void sort_images(QuantizationPlan& plan) {
+  std::ranges::sort(plan.images, [](const CalibrationImage& a, const CalibrationImage& b) {
+    return a.path != b.path ? a.path < b.path : a.hash < b.hash;
+  });
+}
+
 QuantizationPlan merge_plans(const std::vector<QuantizationPlan>& plans) {
   if (plans.empty()) fail("there is no plan to merge");
   QuantizationPlan merged = plans[0];
-  std::set<std::string> seen;
-  const auto take_images = [&](const QuantizationPlan& plan) {
-    for (const CalibrationImage& image : plan.images) {
-      if (seen.contains(image.hash))
-        fail("image '{}' (or one with the same bytes) was already counted: shards must not overlap",
-             image.path);
-    }
-    // Only now, for one shard may hold an image twice.
-    for (const CalibrationImage& image : plan.images) seen.insert(image.hash);
-  };
-  take_images(merged);
-  for (std::size_t p = 1; p < plans.size(); ++p) {
-    const QuantizationPlan& plan = plans[p];
-    check_same(merged, plan);
-    take_images(plan);
-    merged.images.insert(merged.images.end(), plan.images.begin(), plan.images.end());
-    for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
-      if (!plan.tensors[t].histogram || !merged.tensors[t].histogram)
-        fail("tensor '{}' has no histogram: plans written without them cannot be merged",
-             plan.tensors[t].name);
-      merged.tensors[t].histogram->merge(*plan.tensors[t].histogram);
-    }
-  }
-  // The same plan whatever the order of the shards.
-  std::sort(merged.images.begin(), merged.images.end(),
-            [](const CalibrationImage& a, const CalibrationImage& b) {
-              return a.path != b.path ? a.path < b.path : a.hash < b.hash;
-            });
+  for (std::size_t p = 1; p < plans.size(); ++p) merge_plan(merged, plans[p], SameImage::bytes);
+  sort_images(merged);
   // Paths are relative to each shard's folder, and keys in the JSON: "0.jpg" of another folder is "0.jpg (2)".
   std::set<std::string> paths;
   for (CalibrationImage& image : merged.images) {

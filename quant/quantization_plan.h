@@ -91,9 +91,21 @@ Clipping clipping_of(const QuantizationPlan& plan);
 /// What a user should know of what set_scales() did: what is clipped, and where the method's threshold was moved.
 std::vector<std::string> scale_notes(const QuantizationPlan& plan);
 
-/// One plan of what several calibrated on different images of the same model, preprocessing and method, scales set
-/// anew. Throws Error when they differ in those, in what they keep or in their equalization, when biases are corrected
-/// (that needs the model), when an image is in two of them, or when one has no histograms.
+/// What makes an image of one plan the same as an image of another.
+enum class SameImage : std::uint8_t {
+  bytes,  ///< its bytes: plans name images relative to different folders
+  name,   ///< its name, which is one for all plans: copies count each
+};
+
+/// Adds `plan` to `merged`, whose images are then in any order and whose scales are not set anew. Throws Error, and
+/// leaves `merged` as it was, when they differ in model, preprocessing, method, what they keep or their equalization,
+/// when biases are corrected (that needs the model), when an image is in both, or when one has no histograms.
+void merge_plan(QuantizationPlan& merged, const QuantizationPlan& plan, SameImage same);
+
+/// Sorts the images by path, so that the plan does not depend on their order.
+void sort_images(QuantizationPlan& plan);
+
+/// One plan of what several calibrated on different images, scales set anew; throws as merge_plan() does.
 QuantizationPlan merge_plans(const std::vector<QuantizationPlan>& plans);
 
 /// A hash over all images, independent of their order.

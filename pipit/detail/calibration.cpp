@@ -99,24 +99,12 @@ QuantizationPlan empty_plan(const Model& model, const Preprocess& preprocess) {
   return plan;
 }
 
-Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
-                        const Preprocess& preprocess, const std::vector<std::filesystem::path>& images,
-                        const ImageNames& names, PlanOptions planning, const Corrections& corrections,
-                        const ImagesDone& progress, bool strict) {
+Session calibration_session(const std::string& model, Graph fused, PlanOptions planning,
+                            std::vector<std::string>& notes) {
   if (weighted_layers(fused).empty())
     fail_unsupported(
         "{}: nothing to quantize: it has no convolution or fully connected layer with constant weights",
         model);
-  Calibrated done;
-  std::vector<std::string>& notes = done.notes;
-  if (corrections.equalize) {
-    plan.equalized = equalization(fused);
-    if (plan.equalized.empty())
-      notes.emplace_back(
-          "nothing to equalize: no convolution is read by one other alone, with at most a relu between");
-    fused = equalize(fused, plan.equalized);
-  }
-  const Graph weights = corrections.bias_correction ? fused : Graph{};
   planning.device = DeviceKind::cpu;
   planning.precision = Precision::fp32;
   planning.keep_every_value = true;
@@ -124,11 +112,52 @@ Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph 
   CompileOptions how;
   how.planning = std::move(planning);
   how.fused = true;
-  Session session = naming(model, [&] {
+  return naming(model, [&] {
     Compiled compiled = compile(std::move(fused), how);
     notes.insert(notes.end(), compiled.notes.begin(), compiled.notes.end());
     return Session(compiled.plans[0]);
   });
+}
+
+Graph equalized(QuantizationPlan& plan, Graph fused, std::vector<std::string>& notes) {
+  plan.equalized = equalization(fused);
+  if (plan.equalized.empty())
+    notes.emplace_back(
+        "nothing to equalize: no convolution is read by one other alone, with at most a relu between");
+  return equalize(fused, plan.equalized);
+}
+
+void set_observed(QuantizationPlan& plan, const CalibrationObserver& observer) {
+  plan.tensors.clear();
+  for (const CalibrationObserver::Observed& o : observer.observed()) {
+    TensorScale tensor;
+    tensor.name = o.name;
+    tensor.histogram = o.histogram;
+    plan.tensors.push_back(std::move(tensor));
+  }
+}
+
+std::vector<std::string> calibration_notes(const QuantizationPlan& plan) {
+  std::vector<std::string> notes;
+  const std::size_t used = plan.images.size();
+  if (used < kMinImages)
+    notes.push_back(
+        fmt::format("{} few to calibrate on: ranges may be too narrow for others; {} or more are better",
+                    used == 1 ? "1 image is" : fmt::format("{} images are", used), kMinImages));
+  if (std::string note = copies_note(plan.images); !note.empty()) notes.push_back(std::move(note));
+  for (std::string& note : scale_notes(plan)) notes.push_back(std::move(note));
+  return notes;
+}
+
+Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
+                        const Preprocess& preprocess, const std::vector<std::filesystem::path>& images,
+                        const ImageNames& names, PlanOptions planning, const Corrections& corrections,
+                        const ImagesDone& progress, bool strict) {
+  Calibrated done;
+  std::vector<std::string>& notes = done.notes;
+  if (corrections.equalize) fused = equalized(plan, std::move(fused), notes);
+  const Graph weights = corrections.bias_correction ? fused : Graph{};
+  Session session = calibration_session(model, std::move(fused), std::move(planning), notes);
   CalibrationObserver observer(session.plan(), session.pool());
   std::optional<ChannelMeans> means;
   if (corrections.bias_correction) means.emplace(session.plan().graph());
@@ -137,23 +166,12 @@ Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph 
                           shared_pool(session.plan().options().threads));
   if (!strict) prepared.skip_unreadable();
   observe(session, model, {observer, means ? &*means : nullptr}, prepared, progress);
-  const std::vector<std::filesystem::path>& used = prepared.paths();
   done.unreadable = prepared.unreadable();
-  if (used.size() < kMinImages)
-    notes.push_back(
-        fmt::format("{} few to calibrate on: ranges may be too narrow for others; {} or more are better",
-                    used.size() == 1 ? "1 image is" : fmt::format("{} images are", used.size()), kMinImages));
-  plan.images = identify(used, names, session.pool());
-  if (std::string note = copies_note(plan.images); !note.empty()) notes.push_back(std::move(note));
-  plan.tensors.clear();
-  for (const CalibrationObserver::Observed& o : observer.observed()) {
-    TensorScale tensor;
-    tensor.name = o.name;
-    tensor.histogram = o.histogram;
-    plan.tensors.push_back(std::move(tensor));
-  }
+  plan.images = identify(prepared.paths(), names, session.pool());
+  sort_images(plan);
+  set_observed(plan, observer);
   set_scales(plan);
-  for (std::string& note : scale_notes(plan)) notes.push_back(std::move(note));
+  for (std::string& note : calibration_notes(plan)) notes.push_back(std::move(note));
   if (!means) return done;
   plan.corrected = bias_correction(weights, plan, *means);
   const bool changed = std::any_of(plan.corrected.begin(), plan.corrected.end(), [](const auto& node) {

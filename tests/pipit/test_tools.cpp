@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <pipit/pipit.h>
 
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/pipit/models.h"
@@ -193,6 +195,57 @@ TEST_F(Tools, PartialCalibrationsMergeExactly) {
       },
       ThrowsMessage<pipit::ArgumentError>(HasSubstr("weights")));
   EXPECT_FALSE(fs::exists(scratch / "x.json"));
+}
+
+TEST_F(Tools, CalibratorsOfPartsGiveThePlanOfAll) {
+  const auto content = [](const fs::path& file) {
+    std::ifstream stream(file, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
+  tools::CalibrateOptions options;
+  options.load.threads = 1;
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::directory_iterator(scratch.path())) {
+    if (entry.path().extension() == ".bmp") files[entry.path().filename().string()] = content(entry.path());
+  }
+  ASSERT_GE(files.size(), 6U);
+  std::vector<tools::NamedImage> all;
+  for (const auto& [name, file] : files) all.push_back({name, std::as_bytes(std::span(file))});
+  const std::string damaged = "no image";
+  all.insert(all.begin() + 2, {"damaged", std::as_bytes(std::span(damaged))});
+
+  tools::Calibrator one(kModel, options);
+  tools::Calibrator other(kModel, options);
+  EXPECT_THAT([&] { one.write({.plan = scratch / "none.json"}); },
+              ThrowsMessage<Error>(HasSubstr("no images were given")));
+  std::pair<std::int64_t, std::int64_t> done;
+  one.update(std::span(all).first(4), [&](std::int64_t now, std::int64_t total) { done = {now, total}; });
+  EXPECT_EQ(done, std::pair(std::int64_t{4}, std::int64_t{4}));
+  other.update(std::span(all).subspan(4));
+  one.merge(tools::Calibrator(kModel, options).part());
+  one.merge(other.part());
+  EXPECT_EQ(one.images(), static_cast<std::int64_t>(files.size()));
+  ASSERT_EQ(one.excluded().size(), 1U);
+  EXPECT_EQ(one.excluded()[0].path, "damaged");
+  const tools::Calibration found = one.write({.plan = scratch / "parts.json"});
+  EXPECT_EQ(content(scratch / "parts.json"), content(plan));
+  EXPECT_EQ(found.excluded.size(), 1U);
+
+  EXPECT_THAT([&] { one.merge(other.part()); }, ThrowsMessage<Error>(HasSubstr("was already counted")));
+  EXPECT_THAT([&] { one.update(std::span(all).first(1)); },
+              ThrowsMessage<Error>(HasSubstr("already counted")));
+  EXPECT_THAT([&] { one.merge("{}"); }, ThrowsMessage<Error>(HasSubstr("not a part of a calibration")));
+  EXPECT_EQ(one.images(), static_cast<std::int64_t>(files.size()));
+  EXPECT_THAT([&] { one.write({.plan = scratch / "x.json", .ncnn_table = scratch / "x.table"}); },
+              ThrowsMessage<pipit::ArgumentError>(HasSubstr("weights")));
+
+  options.strict = true;
+  tools::Calibrator strict(kModel, options);
+  EXPECT_THAT([&] { strict.update(all); }, ThrowsMessage<Error>(HasSubstr("damaged: not a JPEG")));
+  EXPECT_THAT([&] { strict.part(); }, ThrowsMessage<Error>(HasSubstr("make another Calibrator")));
+  options.bias_correction = true;
+  EXPECT_THAT([&] { tools::Calibrator(kModel, options); },
+              ThrowsMessage<pipit::ArgumentError>(HasSubstr("all images at once")));
 }
 
 TEST_F(Tools, NothingThatIsReadIsReplaced) {
