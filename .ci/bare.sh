@@ -2,7 +2,7 @@
 # Runs the two commands of the README where nothing is installed: in a Debian 12 root that debootstrap makes
 # (minbase), with this tree as it stands, committed or not. Needs root and debootstrap.
 #
-#   .ci/bare.sh [--root FOLDER] [--keep] [--command demo|tests] [PART...]
+#   .ci/bare.sh [--root FOLDER] [--keep] [--command demo|tests] [--packages FOLDER] [PART...]
 #     --root FOLDER   where the roots are made [a new one in TMPDIR or /var/tmp]: about 3 GiB each, removed afterwards
 #     --keep          does not remove them; a base that is there already is used again
 #     --command NAME  only apps/demo.sh, or only tests/run.sh
@@ -11,6 +11,8 @@
 #     user            a checkout, as an ordinary user with sudo
 #     archive         as root, from the files alone: no .git, HOME not set, umask 077, no /dev/shm
 #     image           the lines of the Dockerfile, in roots instead of images; then the command of the last one runs
+#     packages        only when named: installs the Debian packages that cpack has left in build/ (--packages FOLDER
+#                     names another one), and uses them (tests/package/debian.sh)
 #
 # Packages come from where this machine's apt gets them, with its proxy and certificates. What is mounted is so in a
 # namespace of its own, which ends with each command. Prints a verdict with times for each; exits 1 when one fails.
@@ -23,16 +25,20 @@ die() {
   exit 2
 }
 
-base='' keep=no commands=(demo tests) parts=()
+base='' keep=no commands=(demo tests) parts=() packages=$tree/build
 while [ $# -gt 0 ]; do
   case $1 in
     --help | -h) sed -n '2,/^set -e/{/^set -e/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
     --keep) keep=yes ;;
-    --root | --command)
+    --root | --command | --packages)
       [ $# -ge 2 ] || die "$1 needs a value"
-      if [ "$1" = --root ]; then base=$2; else commands=("$2"); fi
+      case $1 in
+        --root) base=$2 ;;
+        --command) commands=("$2") ;;
+        *) packages=$2 ;;
+      esac
       shift ;;
-    root | user | archive | image) parts+=("$1") ;;
+    root | user | archive | image | packages) parts+=("$1") ;;
     *) die "'$1' is neither an option nor a part; see .ci/bare.sh --help" ;;
   esac
   shift
@@ -205,9 +211,31 @@ run_image() {
   [ "$keep" = yes ] || rm -rf --one-file-system "$base"/image-*
 }
 
+run_packages() {
+  local folder=$base/packages verdict=passed log=$base/packages.log
+  compgen -G "$packages/pipit_*.deb" >/dev/null || die "$packages has no Debian packages; run 'cpack -G DEB' there"
+  rm -rf --one-file-system "$folder"
+  cp -a "$base/base" "$folder"
+  mkdir "$folder/srv/packages"
+  cp "$packages"/*.deb "$folder/srv/packages"
+  cp -r "$tree/examples" "$tree/tests/package/debian.sh" "$folder/srv"
+  echo "bare.sh: packages: tests/package/debian.sh (output in $log)" >&2
+  TIMEFORMAT='%0R s, %0U + %0S s of CPU'
+  if ! { time enter "$folder" root 022 /root yes bash /srv/debian.sh /srv/packages /srv/examples >"$log" 2>&1; } 2>"$base/times"; then
+    verdict=FAILED failed=1
+    tail -n 60 "$log" >&2
+  fi
+  printf '%-8s %-6s %s   %s\n' packages '' "$verdict" "$(cat "$base/times")"
+  [ "$keep" = yes ] || rm -rf --one-file-system "$folder"
+}
+
 [ -e "$base/base/made" ] || make_base
 for part in "${parts[@]}"; do
-  if [ "$part" = image ]; then run_image; else run_part "$part"; fi
+  case $part in
+    image) run_image ;;
+    packages) run_packages ;;
+    *) run_part "$part" ;;
+  esac
 done
 if [ "$failed" -ne 0 ]; then
   keep=yes

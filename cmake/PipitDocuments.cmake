@@ -17,7 +17,7 @@ add_custom_command(
   VERBATIM)
 add_custom_target(pipit_documents ALL DEPENDS ${documents}/pipit.bash)
 
-install(DIRECTORY ${documents}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT command)
+install(DIRECTORY ${documents}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT command_documents)
 install(FILES ${documents}/pipit.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME pipit
-        COMPONENT command)
-install(FILES ${documents}/_pipit DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT command)
+        COMPONENT command_documents)
+install(FILES ${documents}/_pipit DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT command_documents)

@@ -9,7 +9,15 @@ if(PIPIT_SHARED)
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT dev)
 endif()
 if(PIPIT_APPS)
-  install(TARGETS pipit_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
+  set(command pipit_command)
+  if(PIPIT_COMMAND_SHARED)
+    set(command pipit_command_shared)
+  endif()
+  install(TARGETS ${command} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
+  if(PIPIT_SHARED)  # what Debian packages contain instead; installed only if it is asked for
+    install(TARGETS pipit_command_shared RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command_shared
+            EXCLUDE_FROM_ALL)
+  endif()
   include(PipitDocuments)
 endif()
 

@@ -1,10 +1,13 @@
 # `cpack -G DEB` in the build folder: Debian packages of the shared library (libpipit0), of what programs are built with
-# (libpipit-dev) and of the command (pipit). `cpack -G TGZ` makes archives of the same.
+# (libpipit-dev) and of the command, linked with that library (pipit). `cpack -G TGZ` makes an archive of what
+# `cmake --install` installs.
 
 set(CPACK_PACKAGE_NAME pipit)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY ${PROJECT_DESCRIPTION})
-set(CPACK_PACKAGE_CONTACT "The authors of pipit")
+# As Debian writes it: no article, no capital.
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "inference engine for convolutional networks")
+set(PIPIT_PACKAGE_CONTACT "The authors of pipit <pipit@example.org>" CACHE STRING "The maintainer that packages name")
+set(CPACK_PACKAGE_CONTACT ${PIPIT_PACKAGE_CONTACT})
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_STRIP_FILES ON)
@@ -13,20 +16,40 @@ if(PIPIT_SHARED)
   list(APPEND CPACK_COMPONENTS_ALL library)
 endif()
 if(PIPIT_APPS)
-  list(APPEND CPACK_COMPONENTS_ALL command)
+  set(command command)
+  if(PIPIT_SHARED)
+    set(command command_shared)
+  endif()
+  list(APPEND CPACK_COMPONENTS_ALL ${command} command_documents)
+  string(TOUPPER ${command} upper)
+  set(CPACK_COMPONENT_${upper}_GROUP tool)
+  set(CPACK_COMPONENT_COMMAND_DOCUMENTS_GROUP tool)
 endif()
 
 set(library libpipit${PROJECT_VERSION_MAJOR})
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_HOMEPAGE "${PROJECT_HOMEPAGE_URL}")
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(version ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})
+set(about "pipit runs image classifiers in the ONNX format on CPUs and NVIDIA GPUs, and
+shows where their time goes: per layer, compared with what the hardware can
+do. It also calibrates, quantizes, prunes and evaluates models.
+.
+")
+set(CPACK_DEBIAN_LIBRARY_DESCRIPTION "${about}This package contains the shared library, for C and C++.")
+set(CPACK_DEBIAN_DEV_DESCRIPTION "${about}This package contains headers, static libraries, and the files for CMake and
+pkg-config.")
+set(CPACK_DEBIAN_TOOL_DESCRIPTION "${about}This package contains the command.")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME ${library})
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_COMMAND_PACKAGE_NAME pipit)
-set(CPACK_DEBIAN_COMMAND_PACKAGE_SECTION science)
-set(CPACK_DEBIAN_COMMAND_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/packaging/debian/triggers)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_TOOL_PACKAGE_NAME pipit)
+set(CPACK_DEBIAN_TOOL_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_TOOL_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libpipit-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 # Those of the static libraries; programs that use the shared one need its package only.
@@ -38,7 +61,12 @@ if(PIPIT_HAVE_WEBP)
   list(APPEND needed libwebp-dev)
 endif()
 if(PIPIT_SHARED)
-  list(APPEND needed "${library} (= ${PROJECT_VERSION})")
+  list(APPEND needed "${library} (= ${version})")
+  # dpkg-shlibdeps knows no package of a library that lies beside the command in the build folder.
+  set(CPACK_DEBIAN_TOOL_PACKAGE_DEPENDS "${library} (= ${version})")
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR})
 endif()
 list(JOIN needed ", " CPACK_DEBIAN_DEV_PACKAGE_DEPENDS)
+set(CPACK_PIPIT_SOURCE ${PROJECT_SOURCE_DIR})
+set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/packaging/debian/stage.cmake)
 include(CPack)

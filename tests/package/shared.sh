@@ -96,6 +96,22 @@ check "$scratch/static/build/label_c" no
 exported=$(nm -D --defined-only "$scratch/static/build/libplugin.so" | awk '$2 == "T" { print $3 }' | tr '\n' ' ')
 [ "$exported" = "plugin " ] || die "a library made of the static ones exports $exported"
 
+echo "the command, linked with it, in a prefix that was moved:"
+for component in command_shared library; do
+  cmake --install "$build" --prefix "$scratch/command" --component "$component" >>"$scratch/install.log"
+done
+mv "$scratch/command" "$scratch/moved"
+readelf -d "$scratch/moved/bin/pipit" | grep -q 'NEEDED.*libpipit\.so\.0' || die "it is not linked with libpipit.so.0"
+for arguments in "classify $model $scratch/black.bmp" "inspect $model --why --json" "help --format markdown" "classify"; do
+  outputs=()
+  for program in "$prefix/bin/pipit" "$scratch/moved/bin/pipit"; do
+    # shellcheck disable=SC2086  # words
+    outputs+=("$("$program" $arguments 2>&1; echo "exit code $?")")
+  done
+  [ "${outputs[0]}" = "${outputs[1]}" ] || die "pipit $arguments prints something else: ${outputs[1]}"
+  echo "pipit $arguments: the same"
+done
+
 echo "loaded by a program that knows nothing of it:"
 python3 - "$library" "$model" "$scratch/black.bmp" "$expected" <<'END'
 import ctypes
