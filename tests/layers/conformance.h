@@ -38,8 +38,8 @@ struct Conformance {
   bool all_layouts = true;
   /// Whose candidates are tested; null: default_registry().
   const Registry* registry = nullptr;
-  /// The same in fp16, of candidates for 16 bits alone. Those of `expected` must run in 16 bits as well: on stored values
-  /// where they read them (the list in conformance.cpp), else as "NAME, 16-bit storage".
+  /// The same in fp16, of candidates for 16 bits alone. Those of `expected` must run in 16 bits as well: on stored
+  /// values where they read them (the list in conformance.cpp), else as "NAME, 16-bit storage".
   std::vector<std::string> expected_fp16;
   std::vector<std::string> expected_bf16;
   /// Those of the list that do not read them in this geometry.

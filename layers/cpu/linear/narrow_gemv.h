@@ -15,8 +15,8 @@
 namespace pipit::internal {
 
 /// y = clamp(x w + bias + residual), then what the epilogue says, where x, y and the residual are rows of f16 or bf16
-/// that follow each other. Weights are kept in this type and decoded in registers, sums are f32: what such a layer takes
-/// is reading its weights.
+/// that follow each other. Weights are kept in this type and decoded in registers, sums are f32: such a layer takes as
+/// long as reading its weights.
 class NarrowGemv {
  public:
   struct Problem {

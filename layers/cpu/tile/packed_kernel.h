@@ -1,11 +1,11 @@
 // Products with weights that are stored as integers of 8 or 4 bits (layers/ops/weight_only.h) or as floats of 16: a
-// panel of outputs times a few rows, which is bound by the bytes of the weights, and panels of integers made f32 for the
-// tile kernel.
+// panel of outputs times a few rows, which is bound by the bytes of the weights, and panels of integers made f32 for
+// the tile kernel.
 //
 // A panel of packed weights is [blocks of 8 k][panel]: of 8 bits a block is 8 x width signed bytes, of 4 bits `width`
 // words of 32 bits whose half-byte j is weight 8 * block + j, of f16 and bf16 it is 8 x width of them; width as
-// in tile_pack.h, what is missing is 0. Every instruction set decodes a block in registers. Sums are formed per group of
-// weights that share a scale, and scaled when the group is complete; floats have none.
+// in tile_pack.h, what is missing is 0. Every instruction set decodes a block in registers. Sums are formed per group
+// of weights that share a scale, and scaled when the group is complete; floats have none.
 #pragma once
 
 #include <cstddef>
