@@ -79,9 +79,23 @@ bool steps_in_one(const TileCall& call) {
   return call.residual_zero_point == 128 || call.residual_zero_point == 0;
 }
 
-// Whole rows of 32 bytes that saturation to signed bytes bounds above (Int8::saturates()), two pixels at a time; a
-// residual has steps_in_one().
-template <bool HasResidual>
+// Two pixels' steps to bytes that saturation to signed bytes bounds above. `Positive`: to u8, with a lower bound of 0:
+// saturation to u8 is this bound, and the saturating addition of the zero point, 128, the upper one.
+template <bool Positive>
+PIPIT_TILE_INLINE __m512i saturated_bytes(const __m512i* steps, const Int8::Shared& shared) {
+  const __m512i first = _mm512_packs_epi32(steps[0], steps[1]);
+  const __m512i second = _mm512_packs_epi32(steps[2], steps[3]);
+  if constexpr (Positive) {
+    return in_order(_mm512_adds_epu8(_mm512_packus_epi16(first, second), shared.turned));
+  } else {
+    const __m512i bytes = _mm512_max_epi8(_mm512_packs_epi16(first, second), shared.low);
+    return in_order(_mm512_xor_si512(bytes, shared.turned));
+  }
+}
+
+// A tile of rows of 32 bytes that saturation to signed bytes bounds above (Int8::saturates()), two pixels at a time; a
+// residual has steps_in_one(). What the pixels of both strips share is loaded once.
+template <int Strips, bool HasResidual, bool Positive>
 PIPIT_TILE_INLINE void finish_saturated(const Int8::Vector* sums, const TileCall& call, int pixels) {
   const __m512i bias[2] = {reinterpret_cast<__m512i>(Int8::start(call, 0)),
                            reinterpret_cast<__m512i>(Int8::start(call, 1))};
@@ -89,32 +103,47 @@ PIPIT_TILE_INLINE void finish_saturated(const Int8::Vector* sums, const TileCall
   const __m512 scale = _mm512_set1_ps(call.residual_scale);
   const __m512 zero_point =
       _mm512_set1_ps(-static_cast<float>(call.residual_zero_point) * call.residual_scale);
-  const std::byte* residual = call.residual[0];
-  std::byte* c = call.c[0];
+  // Locals, which no store can change.
+  const std::int64_t c_stride = call.c_stride;
+  const std::int64_t residual_stride = call.residual_stride;
+  std::byte* const c_of[2] = {call.c[0], call.c[1]};
+  const std::byte* const residual_of[2] = {call.residual[0], call.residual[1]};
 #pragma GCC unroll 1
-  for (int i = 0; i < pixels; i += 2) {
-    const bool two = i + 1 < pixels;  // or the second is computed from anything
-    __m512i steps[4];
+  for (int g = 0; g < Strips; ++g) {
+    std::byte* c = c_of[g];
+    const std::byte* residual = residual_of[g];
+#pragma GCC unroll 1
+    for (int i = 0; i < pixels; i += 2) {
+      const bool two = i + 1 < pixels;  // or the second is computed from anything
+      __m512i steps[4];
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      const __m512i sum = _mm512_add_epi32(reinterpret_cast<__m512i>(sums[j]), bias[j % 2]);
-      __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), shared.multiplier[j % 2]);
-      if constexpr (HasResidual) {
-        const std::byte* at = residual + (j >= 2 && two ? call.residual_stride : 0) + 16 * (j % 2);
-        const __m512i r = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
-        x = _mm512_add_ps(x, _mm512_fmadd_ps(_mm512_cvtepi32_ps(r), scale, zero_point));
+      for (int j = 0; j < 4; ++j) {
+        const __m512i sum = _mm512_add_epi32(reinterpret_cast<__m512i>(sums[j]), bias[j % 2]);
+        __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), shared.multiplier[j % 2]);
+        if constexpr (HasResidual) {
+          const std::byte* at = residual + (j >= 2 && two ? residual_stride : 0) + 16 * (j % 2);
+          const __m512i r = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+          x = _mm512_add_ps(x, _mm512_fmadd_ps(_mm512_cvtepi32_ps(r), scale, zero_point));
+        }
+        steps[j] = round_all(x);
       }
-      steps[j] = round_all(x);
+      const __m512i bytes = saturated_bytes<Positive>(steps, shared);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(c), _mm512_castsi512_si256(bytes));
+      if (two)
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(c + c_stride), _mm512_extracti64x4_epi64(bytes, 1));
+      sums += two ? 4 : 2;
+      c += 2 * c_stride;
+      if constexpr (HasResidual) residual += 2 * residual_stride;
     }
-    const __m512i packed =
-        _mm512_packs_epi16(_mm512_packs_epi32(steps[0], steps[1]), _mm512_packs_epi32(steps[2], steps[3]));
-    const __m512i bytes = in_order(_mm512_xor_si512(_mm512_max_epi8(packed, shared.low), shared.turned));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(c), _mm512_castsi512_si256(bytes));
-    if (two)
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(c + call.c_stride), _mm512_extracti64x4_epi64(bytes, 1));
-    sums += 4;
-    c += 2 * call.c_stride;
-    if constexpr (HasResidual) residual += 2 * call.residual_stride;
+  }
+}
+
+template <int Strips, bool HasResidual>
+PIPIT_TILE_INLINE void finish_saturated(const Int8::Vector* sums, const TileCall& call, int pixels) {
+  if (call.low == 0 && call.output_type == TileType::u8) {
+    finish_saturated<Strips, HasResidual, true>(sums, call, pixels);
+  } else {
+    finish_saturated<Strips, HasResidual, false>(sums, call, pixels);
   }
 }
 
@@ -127,18 +156,21 @@ struct Bytes {
     if constexpr (Sums == 2) _tile_dpbusd(2, 5, 6);
     if constexpr (Sums == 3) _tile_dpbusd(3, 5, 7);
   }
-  template <int Vectors>
-  PIPIT_TILE_INLINE void finish(const Int8::Vector* sums, const TileCall& call, int pixels, int strip) {
-    TileCall one = call;
-    one.c[0] = call.c[strip];
-    one.residual[0] = call.residual[strip];
-    one.pixel_scale[0] = call.pixel_scale[strip];
+  template <int Strips, int Vectors>
+  PIPIT_TILE_INLINE void finish_tile(const Int8::Vector* sums, const TileCall& call, int pixels) {
     if constexpr (Vectors == 2) {
-      if (Int8::saturates(one) && one.residual[0] == nullptr)
-        return finish_saturated<false>(sums, one, pixels);
-      if (Int8::saturates(one) && steps_in_one(one)) return finish_saturated<true>(sums, one, pixels);
+      if (Int8::saturates(call) && call.residual[0] == nullptr)
+        return finish_saturated<Strips, false>(sums, call, pixels);
+      if (Int8::saturates(call) && steps_in_one(call))
+        return finish_saturated<Strips, true>(sums, call, pixels);
     }
-    finish_any<Vectors>(sums, one, pixels);
+    TileCall one = call;
+    for (int g = 0; g < Strips; ++g) {
+      one.c[0] = call.c[g];
+      one.residual[0] = call.residual[g];
+      one.pixel_scale[0] = call.pixel_scale[g];
+      finish_any<Vectors>(sums + g * pixels * Vectors, one, pixels);
+    }
   }
 };
 

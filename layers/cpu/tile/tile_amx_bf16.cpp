@@ -32,6 +32,11 @@ struct BF16 : BF16Sums {
     if constexpr (Sums == 2) _tile_dpbf16ps(2, 5, 6);
     if constexpr (Sums == 3) _tile_dpbf16ps(3, 5, 7);
   }
+  template <int Strips, int Vectors>
+  PIPIT_TILE_INLINE void finish_tile(const SumVector* sums, const TileCall& call, int pixels) {
+    const TileCall own = call;  // no store can change it
+    for (int g = 0; g < Strips; ++g) finish<Vectors>(sums + g * pixels * Vectors, own, pixels, g);
+  }
   template <int Vectors>
   PIPIT_TILE_INLINE void finish(const SumVector* sums, const TileCall& call, int pixels, int strip) {
     if constexpr (Vectors == 2) {

@@ -4,8 +4,8 @@
 //   kStep              elements of A in a step
 //   multiply<Sums>()   adds to register number Sums, of 0 to 3, the products of its pixels and its weights; the numbers
 //                      of registers must be written out, the compiler's functions take no others
-//   finish<Vectors>(sums, call, pixels, strip)
-//                      bias, epilogue and stores of a strip
+//   finish_tile<Strips, Vectors>(sums, call, pixels)
+//                      bias, epilogue and stores of a tile's sums[strip][pixel][vector]
 
 using SumVector = int __attribute__((vector_size(64)));  // of 16 outputs
 
@@ -125,8 +125,7 @@ __attribute__((noinline)) void run(const TileCall& call, int pixels) {
   }
   SumVector sums[Strips * kStrip * Vectors];
   multiply<T, Strips, Vectors>(call, pixels, shapes.steps, sums);
-  const TileCall own = call;  // no store can change it
-  for (int g = 0; g < Strips; ++g) T::template finish<Vectors>(sums + g * pixels * Vectors, own, pixels, g);
+  T::template finish_tile<Strips, Vectors>(sums, call, pixels);
 }
 
 // One function for all numbers of pixels, which are rows of registers.
