@@ -2,6 +2,7 @@
 // which run the same model on the same input, in turns.
 //
 //   bench_async MODEL [STREAMS [THREADS [TURNS]]]
+//   bench_async MODEL STREAMS THREADS TURNS BATCH PRECISION      on GPU 0
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <deque>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -108,14 +110,21 @@ int main(int argc, char** argv) {
   const auto number = [&](int i, int otherwise) { return argc > i ? std::atoi(argv[i]) : otherwise; };
   const int streams = number(2, default_threads()), threads = number(3, default_threads());
   LoadOptions load;
-  load.threads = (threads + streams - 1) / streams;
+  const bool on_gpu = argc > 6;
+  if (on_gpu) {
+    load.device = DeviceKind::cuda;
+    load.batch = number(5, 1);
+    load.precision = std::string_view(argv[6]) == "fp16" ? Precision::fp16 : Precision::fp32;
+  } else {
+    load.threads = (threads + streams - 1) / streams;
+  }
   const CompiledModel model(argc > 1 ? argv[1] : "resnet20-cifar10", load);
   std::vector<std::unique_ptr<Session>> sessions;
-  for (int s = 0; s < streams; ++s)
-    sessions.push_back(std::make_unique<Session>(
-        model.state().plans[0],
-        std::make_shared<ThreadPool>(threads / streams + (s < threads % streams ? 1 : 0))));
-  AsyncRunner runner(model, {.streams = streams, .threads = threads});
+  for (int s = 0; s < streams; ++s) {
+    const int own = on_gpu ? 1 : threads / streams + (s < threads % streams ? 1 : 0);
+    sessions.push_back(std::make_unique<Session>(model.state().plans[0], std::make_shared<ThreadPool>(own)));
+  }
+  AsyncRunner runner(model, {.streams = streams, .threads = on_gpu ? 0 : threads});
   std::vector<Array> inputs, memory;
   std::vector<ArrayView> arrays;
   std::vector<ConstTensorView> views;
