@@ -9,8 +9,8 @@
 
 namespace pipit {
 
-/// Memory of one GPU, aligned to 256 bytes and uninitialized. Can be moved, not copied; one that was moved from may only
-/// be assigned to or destroyed.
+/// Memory of one GPU, aligned to 256 bytes and uninitialized. Can be moved, not copied; one that was moved from may
+/// only be assigned to or destroyed.
 class PIPIT_API GpuMemory {
  public:
   /// No memory.
@@ -27,8 +27,8 @@ class PIPIT_API GpuMemory {
   /// The GPU that it is on.
   int gpu() const { return gpu_; }
 
-  /// Copies `bytes` from `host` after all work that is on `stream` (a cudaStream_t; null: the default stream), and waits
-  /// until they are there. Throws Error for more bytes than there are.
+  /// Copies `bytes` from `host` after all work that is on `stream` (a cudaStream_t; null: the default stream), and
+  /// waits until they are there. Throws Error for more bytes than there are.
   void copy_from(const void* host, std::size_t bytes, void* stream = nullptr);
   /// Copies `bytes` to `host` after all work that is on `stream`, and waits until they are there. Throws Error for more
   /// bytes than there are.
