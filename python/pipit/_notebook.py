@@ -357,7 +357,8 @@ def _convolutions_html(sweep: _pipit.ConvSweep) -> str:
     rows = []
     for row in sweep.rows:
         point = row.point
-        layer = f"{point.batch}×{point.in_}×{point.size}×{point.size} → {point.out}, {point.kernel}×{point.kernel}"
+        layer = f"{point.batch}×{point.in_channels}×{point.size}×{point.size} → {point.out_channels}"
+        layer += f", {point.kernel}×{point.kernel}"
         layer += f" s{point.stride}" if point.stride > 1 else ""
         if row.problem:
             rows.append([layer, row.precision, _text(row.problem.split("\n")[0]), "", ""])

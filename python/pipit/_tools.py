@@ -304,19 +304,19 @@ def sweep_convolutions(*, progress: ProgressOption = None, **options: Unpack[Con
     """Times single convolutions on random data, always the same: which of them a precision or a kernel makes faster.
     Each layer runs in turns with every base. A variant that does not run has the reason in its row.
 
-    Options: batch=, in_=, out=, size=, kernel= and stride= (numbers, or lists of which every combination is a layer),
-    all=, sample=, seed=, precision='int8', backends='auto', bases='fp32', device=, threads=, seconds= of a row,
-    results=FILE, resume=, floor=.
+    Options: batch=, in_channels=, out_channels=, size=, kernel= and stride= (numbers, or lists of which every
+    combination is a layer), all=, sample=, seed=, precision='int8', backends='auto', bases='fp32', device=, threads=,
+    seconds= of a row, results=FILE, resume=, floor=.
 
     >>> import pipit
     >>> found = pipit.sweep_convolutions(
-    ...     batch=1, in_=8, out=[8, 16], size=16, kernel=3, stride=1, precision="bf16", seconds=0.001
+    ...     batch=1, in_channels=8, out_channels=[8, 16], size=16, kernel=3, stride=1, precision="bf16", seconds=0.001
     ... )
-    >>> [(row.point.out, row.against[0].base) for row in found.rows]
+    >>> [(row.point.out_channels, row.against[0].base) for row in found.rows]
     [(8, 'fp32'), (16, 'fp32')]
     """
     native = _pipit.ConvSweepOptions()
-    lists = ("batch", "in_", "out", "size", "kernel", "stride", "backends", "bases")
+    lists = ("batch", "in_channels", "out_channels", "size", "kernel", "stride", "backends", "bases")
     given = _plural("sweep_convolutions", options, {"precision": "precisions"}, lists)
     assign("sweep_convolutions", given, native, native.run, native.grid)
     return _reported("sweeping", progress, lambda report, note: _pipit.sweep_convolutions(native, report, note))

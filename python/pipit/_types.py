@@ -341,9 +341,9 @@ class ConvSweepOptions(SweepOptions, total=False):
 
     batch: int | Sequence[int] | None
     """Images."""
-    in_: int | Sequence[int] | None
+    in_channels: int | Sequence[int] | None
     """Input channels."""
-    out: int | Sequence[int] | None
+    out_channels: int | Sequence[int] | None
     """Output channels."""
     size: int | Sequence[int] | None
     """Heights and widths of images."""

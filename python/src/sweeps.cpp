@@ -17,8 +17,8 @@ void bind_sweep_options(nb::module_& module) {
       .field("resume", &SweepRun::resume);
   OptionFields<ConvGrid>(module, "ConvGrid", "pipit::tools::ConvGrid")
       .field("batch", &ConvGrid::batch)
-      .field("in_", &ConvGrid::in)  // a word of Python without the underscore
-      .field("out", &ConvGrid::out)
+      .field("in_channels", &ConvGrid::in)
+      .field("out_channels", &ConvGrid::out)
       .field("size", &ConvGrid::size)
       .field("kernel", &ConvGrid::kernel)
       .field("stride", &ConvGrid::stride)
@@ -56,8 +56,8 @@ void bind_rows(nb::module_& module) {
       .field("samples_ms", &SweptTimes::samples_ms, "medians of up to 60 parts of the turns, in their order");
   ResultFields<ConvPoint>(module, "ConvPoint", "A square convolution with a bias, padded by kernel // 2.")
       .field("batch", &ConvPoint::batch, "images")
-      .field("in_", &ConvPoint::in, "input channels")
-      .field("out", &ConvPoint::out, "output channels")
+      .field("in_channels", &ConvPoint::in, "input channels")
+      .field("out_channels", &ConvPoint::out, "output channels")
       .field("size", &ConvPoint::size, "height and width of the images")
       .field("kernel", &ConvPoint::kernel, "height and width of the window")
       .field("stride", &ConvPoint::stride, "in both directions");

@@ -98,7 +98,8 @@ class Notebooks(PackageTest):
         self.check(difference, "dB at the output", difference.layers[3].name)
         self.check(pipit.bench(MODEL, precision=["fp32", "bf16"], runs=2, threads=1), "fp32, batch 1", "over")
         self.check(
-            pipit.sweep_convolutions(in_=8, out=8, size=8, kernel=3, stride=1, batch=1, seconds=0.001), "1×8×8×8"
+            pipit.sweep_convolutions(in_channels=8, out_channels=8, size=8, kernel=3, stride=1, batch=1, seconds=0.001),
+            "1×8×8×8",
         )
         sweep = pipit.sweep_sparsity(layers="1x16x8x8:16x3x3", mode="k", keep=[1, 0.5], seconds=0.001)
         self.check(sweep, "1x16x8x8:16x3x3", "dense")

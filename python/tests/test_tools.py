@@ -183,11 +183,20 @@ class Tools(PackageTest):
     def test_sweep_of_convolutions(self) -> None:
         told: list[pipit.Progress] = []
         rows = self.folder / "rows.jsonl"
-        options: dict[str, Any] = {"in_": 8, "out": [8, 16], "size": 12, "kernel": [1, 3], "stride": 1, "batch": 1}
+        options: dict[str, Any] = {
+            "in_channels": 8,
+            "out_channels": [8, 16],
+            "size": 12,
+            "kernel": [1, 3],
+            "stride": 1,
+            "batch": 1,
+        }
         options |= {"precision": ["fp32", "bf16"], "seconds": 0.001, "threads": 1, "results": rows}
         found = pipit.sweep_convolutions(**options, progress=told.append)
         self.assertEqual(len(found.rows), 8)
-        self.assertEqual({(row.point.kernel, row.point.out) for row in found.rows}, {(1, 8), (1, 16), (3, 8), (3, 16)})
+        self.assertEqual(
+            {(row.point.kernel, row.point.out_channels) for row in found.rows}, {(1, 8), (1, 16), (3, 8), (3, 16)}
+        )
         self.assertTrue(all(row.times.ms > 0 and not row.problem for row in found.rows))
         [against] = {row.against[0].base for row in found.rows if row.precision == "bf16"}
         self.assertEqual((found.bases, against), (["fp32"], "fp32"))
