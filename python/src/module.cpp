@@ -14,6 +14,7 @@ NB_MODULE(_pipit, module) {
   bind_async_runner(module);
   bind_classifier(module);
   bind_results(module);
+  bind_calibrator(module);
   bind_measured(module);
   bind_sweeps(module);
   bind_machine(module);

@@ -18,6 +18,7 @@ void bind_options(nb::module_& module);       // options.cpp
 void bind_model(nb::module_& module);         // model.cpp
 void bind_async_runner(nb::module_& module);  // async_runner.cpp
 void bind_classifier(nb::module_& module);    // classifier.cpp
+void bind_calibrator(nb::module_& module);    // calibrator.cpp
 void bind_results(nb::module_& module);       // results.cpp
 void bind_measured(nb::module_& module);      // measured.cpp
 void bind_sweeps(nb::module_& module);        // sweeps.cpp
