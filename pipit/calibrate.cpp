@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <exception>
 #include <map>
 #include <optional>
@@ -19,6 +21,7 @@
 #include "models/run_files.h"
 #include "models/sample_file.h"
 #include "pipit/detail/calibration.h"
+#include "pipit/detail/calibration_checks.h"
 #include "pipit/detail/image_list.h"
 #include "pipit/detail/load.h"
 #include "pipit/detail/preparation.h"
@@ -68,6 +71,8 @@ RangeMethod method_of(const QuantizationPlan& plan) {
 // Before the work begins.
 void check_outputs(const PlanFiles& output, const std::vector<std::string>& inputs) {
   if (output.plan.empty()) throw ArgumentError("no file is named for the plan");
+  if (!output.trt_cache.empty())
+    to_trt_cache({}, output.trt_version);  // throws for a release that reads none
   check_output_file(output.plan, inputs);
   for (const fs::path& path : {output.trt_cache, output.ncnn_table}) {
     if (path.empty()) continue;
@@ -100,7 +105,7 @@ Precision precision_of(const QuantizationPlan::Kept& kept) {
   return Precision::fp32;
 }
 
-Calibration result_of(const QuantizationPlan& plan, std::vector<std::string> notes, const Json& excluded) {
+Calibration result_of(const QuantizationPlan& plan, std::vector<std::string> notes, const Json& more) {
   Calibration result;
   result.model = plan.model;
   result.method = method_of(plan);
@@ -112,13 +117,13 @@ Calibration result_of(const QuantizationPlan& plan, std::vector<std::string> not
   result.notes = std::move(notes);
   Json json = Json::parse(to_json(plan, false));
   json.update(remarks_json(plan, result.notes));
-  json.update(excluded);
+  json.update(more);
   result.json = json_text(json);
   return result;
 }
 
 void write_trt_cache(const PlanFiles& output, const QuantizationPlan& plan) {
-  if (!output.trt_cache.empty()) write_file(output.trt_cache, to_trt_cache(plan));
+  if (!output.trt_cache.empty()) write_file(output.trt_cache, to_trt_cache(plan, output.trt_version));
 }
 
 // Images without those at the beginning that are left out, and of the others every n-th, so that all classes have a
@@ -132,6 +137,44 @@ void choose(std::vector<fs::path>& images, const CalibrateOptions& options) {
          counted(total, "image"));
   images.erase(images.begin(), images.begin() + options.skip);
   images = spread(std::move(images), options.limit);
+}
+
+std::optional<ClassOutput> class_output_of(const Model& model, const std::optional<ScoreKind>& scores) {
+  try {
+    return class_output(model.graph, model, scores, 0.5);
+  } catch (const Error&) {
+    return std::nullopt;  // the model does something else
+  }
+}
+
+// Images to compare with; none without a check.
+std::vector<fs::path> images_to_check(const CheckOptions& check) {
+  if (check.folder.empty()) return {};
+  if (check.limit < 0) throw ArgumentError(fmt::format("a limit of {} images to check", check.limit));
+  return spread(list_given(std::array{check.folder}, false).files.paths, check.limit);
+}
+
+Evaluation evaluate_plan(const std::string& model, const fs::path& plan, const CalibrateOptions& options) {
+  EvaluateOptions how;
+  how.classifier.load = options.load;
+  how.classifier.load.keep.clear();  // the plan says it
+  how.classifier.load.plan = plan;
+  how.classifier.load.precision = Precision::int8;
+  how.classifier.preprocess = options.preprocess;
+  how.classifier.labels = options.check.labels;
+  how.classifier.scores = options.check.scores;
+  how.classifier.threshold = options.check.threshold;
+  how.truth = options.check.truth;
+  how.limit = options.check.limit;
+  how.strict = options.strict;
+  how.against = Baseline{};
+  if (options.progress) {
+    how.progress = [&](std::int64_t done, std::int64_t total, const std::string&) {
+      options.progress(done, total);
+    };
+  }
+  how.note = options.note;
+  return evaluate(model, options.check.folder, how);
 }
 
 PlanOptions planning_of(const CalibrateOptions& options) {
@@ -151,7 +194,8 @@ struct Prepared {
   std::vector<std::string> notes;
 };
 
-Prepared prepare(Model model, const CalibrateOptions& options, Preparation preparation) {
+// Takes the graph out of `model`.
+Prepared prepare(Model& model, const CalibrateOptions& options, Preparation preparation) {
   Prepared prepared;
   prepared.preparation = std::move(preparation);
   for (const std::string& note : notes_on(model, prepared.preparation, true, false, {}, 0))
@@ -197,15 +241,19 @@ Calibration calibrate(const std::string& name, std::span<const fs::path> given, 
   ImageList list = list_given(given, options.strict);
   std::vector<fs::path>& images = list.files.paths;
   choose(images, options);
+  const std::vector<fs::path> later = images_to_check(options.check);
+  const std::optional<ClassOutput> answers = class_output_of(model, options.check.scores);
   Preparation preparation = prepare_files(model, options.preprocess, images);
-  Prepared prepared = prepare(std::move(model), options, std::move(preparation));
+  Prepared prepared = prepare(model, options, std::move(preparation));
   QuantizationPlan& plan = prepared.plan;
   std::vector<std::string> notes = std::move(prepared.notes);
+  const std::string input = prepared.fused.value(prepared.fused.inputs().at(0)).name;
   const Graph laid_out = output.ncnn_table.empty() ? Graph{} : lower(prepared.fused);
   const std::int64_t total = std::ssize(images);
-  const Calibrated done = calibrate_on(
-      plan, name, std::move(prepared.fused), prepared.preparation.preprocess, images, ImageNames(given),
-      planning_of(options), {options.equalize, options.bias_correction}, options.progress, options.strict);
+  const Calibrated done =
+      calibrate_on(plan, name, std::move(prepared.fused), prepared.preparation.preprocess, images,
+                   ImageNames(given), planning_of(options), {options.equalize, options.bias_correction},
+                   options.progress, options.strict, later);
   notes.insert(notes.end(), done.notes.begin(), done.notes.end());
   add_image_notes(notes, list.files.left_out, done.unreadable, total);
   if (list.repeated > 0) {
@@ -213,15 +261,38 @@ Calibration calibrate(const std::string& name, std::span<const fs::path> given, 
                         ? "1 image is given twice and counts once"
                         : fmt::format("{} images are given twice and count once", list.repeated));
   }
+  const auto of_input = std::ranges::find(plan.tensors, input, &TensorScale::name);
+  const CalibrationChecks checks =
+      calibration_checks(done, std::ssize(plan.images), answers, model, prepared.preparation,
+                         of_input == plan.tensors.end() ? nullptr : &*of_input);
+  notes.insert(notes.end(), checks.notes.begin(), checks.notes.end());
   write_quantization_plan(output.plan, plan, output.histograms);
   write_trt_cache(output, plan);
   if (!output.ncnn_table.empty()) {
     write_file(output.ncnn_table,
                to_ncnn_table(plan, laid_out, weight_scales(laid_out, plan.weights_per_channel)));
   }
-  Calibration result = result_of(plan, std::move(notes), excluded_json(list.files.left_out, done.unreadable));
+  Json more = excluded_json(list.files.left_out, done.unreadable);
+  more["checks"] = checks.json;
+  std::optional<Evaluation> checked;
+  if (!options.check.folder.empty()) {
+    checked = evaluate_plan(name, output.plan, options);
+    more["check"] = Json::parse(checked->json);
+  }
+  Calibration result = result_of(plan, std::move(notes), more);
   result.excluded = excluded_images(list.files.left_out, done.unreadable);
+  result.checked = std::move(checked);
   return result;
+}
+
+std::string check_text(const Evaluation& checked) {
+  if (!checked.against) throw ArgumentError("the evaluation compares with nothing");
+  const Drop& drop = checked.against->drop;
+  const auto hundredths = [](double points) { return std::round(100 * points) / 100 + 0.0; };  // never -0.00
+  return fmt::format(
+      "INT8 costs {:.2f} points of {} (95 % interval {:.2f} to {:.2f}) on {}: {:.2f} % after {:.2f} %",
+      hundredths(drop.points), checked.measure, hundredths(drop.low), hundredths(drop.high),
+      counted(drop.images, "image"), 100 * checked.right.value, 100 * drop.base);
 }
 
 Calibration merge_calibrations(std::span<const fs::path> paths, const PlanFiles& output,
@@ -385,7 +456,7 @@ Calibrator::Calibrator(const std::string& model, const CalibrateOptions& options
   } catch (const Error&) {
     no_images = std::current_exception();
   }
-  state_ = std::make_unique<State>(model, prepare(std::move(read), options, std::move(preparation)), options,
+  state_ = std::make_unique<State>(model, prepare(read, options, std::move(preparation)), options,
                                    std::move(no_images));
 }
 

@@ -1,6 +1,7 @@
 #include "quant/calibration.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "layers/ops/binary.h"
@@ -76,6 +77,7 @@ CalibrationObserver::CalibrationObserver(const ExecutionPlan& plan, ThreadPool& 
   for (const ValueId id : calibrated_values(graph_)) {
     slot_[static_cast<std::size_t>(id)] = static_cast<int>(observed_.size());
     observed_.push_back({graph_.value(id).name, {}});
+    peaks_.push_back({graph_.value(id).name, {}});
   }
   const Shape& shape = graph_.value(graph_.inputs().at(0)).desc.shape;
   if (shape.rank() > 0) batch_ = shape[0];
@@ -84,6 +86,8 @@ CalibrationObserver::CalibrationObserver(const ExecutionPlan& plan, ThreadPool& 
 void CalibrationObserver::begin(std::span<const ConstTensorView> inputs, std::int64_t images) {
   if (images < 1 || images > batch_) fail("{} images in a batch of {}", images, batch_);
   images_ = images;
+  for (TensorPeaks& tensor : peaks_)
+    tensor.peaks.resize(tensor.peaks.size() + static_cast<std::size_t>(images), 0);
   for (std::size_t i = 0; i < inputs.size(); ++i) count(graph_.inputs()[i], inputs[i]);
 }
 
@@ -97,15 +101,25 @@ void CalibrationObserver::count(ValueId id, const ConstTensorView& view) {
   const int slot = slot_[static_cast<std::size_t>(id)];
   if (slot < 0) return;
   auto elements = static_cast<std::size_t>(view.desc.elements());
+  std::size_t rows = 1;  // of images; values that are of no image are of the first
   // Images lie one after the other in both layouts.
   const Shape& shape = view.desc.shape;
-  if (shape.rank() > 0 && shape[0] == batch_)
-    elements = elements / static_cast<std::size_t>(batch_) * static_cast<std::size_t>(images_);
+  if (shape.rank() > 0 && shape[0] == batch_) {
+    rows = static_cast<std::size_t>(images_);
+    elements = elements / static_cast<std::size_t>(batch_) * rows;
+  }
   Observed& observed = observed_[static_cast<std::size_t>(slot)];
   try {
     observed.histogram.add({view.as<float>(), elements}, pool_);
   } catch (const Error& e) {
     fail("tensor '{}': {}", observed.name, e.what());
+  }
+  std::vector<float>& peaks = peaks_[static_cast<std::size_t>(slot)].peaks;
+  const float* values = view.as<float>();
+  for (std::size_t r = 0; r < rows; ++r) {
+    float& peak = peaks[peaks.size() - static_cast<std::size_t>(images_) + r];
+    for (std::size_t i = 0; i < elements / rows; ++i)
+      peak = std::max(peak, std::abs(values[r * (elements / rows) + i]));
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "engine/runtime/session.h"
 #include "quant/histogram.h"
+#include "quant/observed_images.h"
 
 namespace pipit::internal {
 
@@ -38,6 +39,8 @@ class CalibrationObserver final : public RunObserver {
     Histogram histogram;
   };
   const std::vector<Observed>& observed() const { return observed_; }
+  /// Of the same tensors, image by image.
+  const std::vector<TensorPeaks>& peaks() const { return peaks_; }
 
  private:
   void count(ValueId id, const ConstTensorView& view);
@@ -47,6 +50,7 @@ class CalibrationObserver final : public RunObserver {
   std::int64_t batch_ = 1;
   std::int64_t images_ = 1;
   std::vector<Observed> observed_;
+  std::vector<TensorPeaks> peaks_;
   std::vector<int> slot_;  // per value: index into observed_, or -1
 };
 

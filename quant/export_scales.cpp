@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <map>
 
 #include "engine/base/error.h"
@@ -18,11 +19,23 @@ std::string word(std::string name) {
   return name;
 }
 
+// NV_TENSORRT_VERSION: 8601 is 8.6.1, 100300 is 10.3.0.
+int trt_number(const std::string& release) {
+  int major = 0, minor = 0, patch = 0, read = 0;
+  const int parts = std::sscanf(release.c_str(), "%2d.%2d.%2d%n", &major, &minor, &patch, &read);
+  if (parts != 3 || read != static_cast<int>(release.size()) || major < 5 || minor < 0 || patch < 0)
+    throw ArgumentError(fmt::format("TensorRT's release is '{}'; expected one such as 10.3.0", release));
+  if (major > 10)
+    throw ArgumentError(fmt::format(
+        "TensorRT {} reads no calibration cache; write a file with `pipit quantize --target tensorrt`",
+        release));
+  return major < 10 ? 1000 * major + 100 * minor + patch : 10000 * major + 100 * minor + patch;
+}
+
 }  // namespace
 
-std::string to_trt_cache(const QuantizationPlan& plan) {
-  const bool entropy = plan.method.method == ThresholdMethod::entropy;
-  std::string text = fmt::format("TRT-8601-{}\n", entropy ? "EntropyCalibration2" : "MinMaxCalibration");
+std::string to_trt_cache(const QuantizationPlan& plan, const std::string& release) {
+  std::string text = fmt::format("TRT-{}-EntropyCalibration2\n", trt_number(release));
   for (const TensorScale& tensor : plan.tensors)
     text += fmt::format("{}: {:08x}\n", word(tensor.name), std::bit_cast<std::uint32_t>(tensor.scale));
   return text;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "apps/commands/commands.h"
 #include "apps/display/next_command.h"
@@ -33,6 +34,10 @@ struct CalibrateOptions {
   bool equalize = false;
   bool bias_correction = false;
   bool no_histograms = false;
+  std::string check;
+  std::string truth;
+  std::string labels;
+  std::string trt_version;
   std::int64_t limit = 0;
   std::int64_t skip = 0;
   bool wide = false;
@@ -73,6 +78,7 @@ void print_table(const CalibrateOptions& options, const tools::Calibration& resu
                           counted(std::ssize(result.tensors), "tensor"), counted(result.images, "image"),
                           method_name(result.method), printable(options.output)),
               2, width));
+  if (result.checked) fmt::print("{}", wrapped(tools::check_text(*result.checked) + "\n", 2, width));
 }
 
 // The file of an --export.
@@ -107,6 +113,11 @@ void check_usage(const CalibrateOptions& options) {
   std::vector<std::string> inputs = options.merge;
   inputs.insert(inputs.end(), {options.model.model, options.images});
   check_output("--output", options.output, inputs);
+  if (options.check.empty() && !(options.truth.empty() && options.labels.empty()))
+    throw CLI::ValidationError(options.truth.empty() ? "--labels" : "--truth", "is for --check");
+  const bool caches = std::ranges::find(options.exports, "trt-cache") != options.exports.end();
+  if (!options.trt_version.empty() && !caches)
+    throw CLI::ValidationError("--trt-version", "is for --export trt-cache");
   if (options.equalize && !options.exports.empty())
     throw CLI::ValidationError("--export", "other engines would run the model as it is, not equalized");
   if (options.percentile && options.range.method != tools::RangeMethod::percentile)
@@ -116,8 +127,8 @@ void check_usage(const CalibrateOptions& options) {
 
 // What is merged was calibrated already: only the method may be chosen anew.
 void check_merge(const CLI::App& command) {
-  constexpr std::array kMeant = {"merge",         "output", "json",   "quiet",     "wide",
-                                 "no-histograms", "export", "method", "percentile"};
+  constexpr std::array kMeant = {"merge",         "output", "json",   "quiet",      "wide",
+                                 "no-histograms", "export", "method", "percentile", "trt-version"};
   for (const CLI::Option* option : command.get_options()) {
     if (option->count() == 0 || option->get_positional()) continue;
     const std::string& name = option->get_lnames().at(0);
@@ -130,12 +141,15 @@ tools::PlanFiles files_of(const CalibrateOptions& options) {
   tools::PlanFiles files;
   files.plan = options.output;
   files.histograms = !options.no_histograms;
+  if (!options.trt_version.empty()) files.trt_version = options.trt_version;
   for (const std::string& format : options.exports)
     (format == "ncnn" ? files.ncnn_table : files.trt_cache) = export_path(options, format);
   return files;
 }
 
-tools::Calibration calibrate_images(const CalibrateOptions& options, const tools::RangeOptions& range) {
+// `told`: what was already printed.
+tools::Calibration calibrate_images(const CalibrateOptions& options, const tools::RangeOptions& range,
+                                    std::set<std::string>& told) {
   const bool quiet = options.common.quiet;
   tools::CalibrateOptions how;
   how.load = options.common.load_options();
@@ -149,12 +163,19 @@ tools::Calibration calibrate_images(const CalibrateOptions& options, const tools
   how.skip = options.skip;
   how.limit = options.limit;
   how.strict = options.strict;
+  how.check.folder = options.check;
+  how.check.truth = options.truth;
+  how.check.labels = options.labels;
   std::optional<Progress> progress;
+  std::int64_t last = 0;
   how.progress = [&](std::int64_t done, std::int64_t total) {
-    if (!progress) progress.emplace("calibrate", total, quiet);
+    if (!progress || done < last) progress.emplace(progress ? "check" : "calibrate", total, quiet);
+    last = done;
     progress->update(done);
   };
-  how.note = note_printer(quiet);
+  how.note = [&told, print = note_printer(quiet)](const std::string& note) {
+    if (told.insert(note).second) print(note);
+  };
   return tools::calibrate(options.model.model, std::array{std::filesystem::path(options.images)},
                           files_of(options), how);
 }
@@ -164,12 +185,18 @@ int calibrate(const CalibrateOptions& options) {
   tools::RangeOptions range = options.range;
   if (options.percentile) range.percentile = *options.percentile;
   const bool merges = !options.merge.empty();
+  std::set<std::string> told;
   const std::vector<std::filesystem::path> plans(options.merge.begin(), options.merge.end());
   const tools::Calibration result =
       merges ? tools::merge_calibrations(plans, files_of(options),
                                          options.method_given ? std::optional(range) : std::nullopt)
-             : calibrate_images(options, range);
-  if (!options.common.quiet) print_notes(result.notes);
+             : calibrate_images(options, range, told);
+  if (!options.common.quiet) {
+    print_notes(result.notes);
+    std::vector<std::string> more = result.checked ? result.checked->notes : std::vector<std::string>{};
+    std::erase_if(more, [&](const std::string& note) { return !told.insert(note).second; });
+    print_notes(more);
+  }
   if (options.common.json) {
     fmt::print("{}", result.json);
   } else {
@@ -231,6 +258,24 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   add_choices(*command, "--export", options->exports, {"trt-cache", "ncnn"},
               "Also write the scales for TensorRT (.trt-cache) or ncnn (.ncnn-table), next to the plan");
   command
+      ->add_option("--trt-version", options->trt_version,
+                   "The release of TensorRT that reads the .trt-cache, up to 10 [10.3.0]")
+      ->type_name("N.N.N");
+  command
+      ->add_option(
+          "--check", options->check,
+          "Then evaluate the plan in INT8 against fp32 on this folder of other images, as evaluate takes "
+          "it: what INT8 costs, with its 95 % interval, and which tensors leave their range")
+      ->type_name("FOLDER");
+  command
+      ->add_option("--truth", options->truth,
+                   "For --check: a CSV file with the classes of its images, as in evaluate")
+      ->type_name("FILE");
+  command
+      ->add_option("--labels", options->labels,
+                   "For --check: file with one class name per line [those of the model]")
+      ->type_name("FILE");
+  command
       ->add_option(
           "--merge", options->merge,
           "Instead of calibrating: merge plans of one model that were made from different images (shards)")
@@ -240,12 +285,15 @@ void add_calibrate(CLI::App& app, int& exit_code) {
                     "Leave the histograms out of the plan: the file is smaller, but cannot be merged");
   add_wide_to(*command, options->wide);
   command->footer(
-      "Start with about a hundred images of all kinds that the model will see; with fewer than 32 a note "
-      "warns.\n"
+      "Start with about a hundred images of all kinds that the model will see. Notes warn of too few images, "
+      "of\n"
+      "images of one kind, of ranges that later images exceed, and of another preprocessing than the model "
+      "stores.\n"
       "Examples:\n"
       "  pipit calibrate squeezenet.onnx photos --resize 256 --crop 227 --output plan.json\n"
       "  pipit calibrate model.onnx photos --method percentile --percentile 99.9 --limit 100 --output "
       "plan.json\n"
+      "  pipit calibrate model.onnx photos --check val --output plan.json\n"
       "  pipit calibrate --merge shard1.json shard2.json --output plan.json");
   command->callback([options, command, &exit_code] {
     options->method_given = command->get_option("--method")->count() > 0;

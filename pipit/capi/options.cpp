@@ -370,7 +370,7 @@ const Option kOptions[] = {
     {"judge-by", "labels|model", set_judge_by},
     {"mode", "auto|k|channel|block|input", set_mode},
     {"no-refit", "true|false", [](O& o, const V& v) { o.prune.refit = o.sparsity.refit = !flag(v); }},
-    {"check", "IMAGES", [](O& o, const V& v) { o.prune.check = v; }},
+    {"check", "IMAGES", [](O& o, const V& v) { o.prune.check = o.calibrate.check.folder = v; }},
     {"calibrate-limit", "N",
      [](O& o, const V& v) { o.prune.calibrate_limit = o.tune.calibrate_limit = integer(v, 0, kMaxImages); }},
     {"importance", "l1|l2|activation|second-order", set_importance},

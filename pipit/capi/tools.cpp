@@ -22,7 +22,13 @@ pipit_code pipit_calibrate(const char* model, const char* const* images, size_t 
     how.progress = [&](std::int64_t images_done, std::int64_t total) {
       advance(progress, user, images_done, total);
     };
-    set_notes(notes, tools::calibrate(model, paths, {.plan = plan}, how).notes);
+    how.check.truth = all.evaluate.truth;
+    how.check.labels = all.labels;
+    how.check.scores = all.scores;
+    how.check.threshold = all.threshold;
+    tools::Calibration made = tools::calibrate(model, paths, {.plan = plan}, how);
+    if (made.checked) made.notes.push_back(tools::check_text(*made.checked));
+    set_notes(notes, made.notes);
   });
 }
 

@@ -19,26 +19,69 @@ namespace pipit::internal::detail {
 
 namespace {
 
-// Ranges are extremes: with fewer images the next one often goes beyond them.
+// Ranges are extremes: of images that are drawn alike, the next one exceeds that of 31 with a probability of 1 in 32.
 constexpr std::size_t kMinImages = 32;
 
-// Ranges, and channel means where they are needed.
+// What is told of images without labels: how alike they are, and how the model answers them.
+class ImageObserver {
+ public:
+  ImageObserver(const Graph& graph, Calibrated& done)
+      : graph_(graph), done_(done), answer_(computed_values(graph)[index(graph.outputs().at(0))]) {}
+
+  void begin(std::span<const ConstTensorView> batch, std::int64_t images) {
+    images_ = images;
+    const TensorDesc& desc = batch[0].desc;
+    if (desc.dtype != DType::f32 || desc.shape.rank() == 0 || desc.shape[0] < images) return;
+    const auto row = static_cast<std::size_t>(desc.elements() / desc.shape[0]);
+    const auto channels = static_cast<std::size_t>(desc.shape.rank() > 2 ? desc.shape[1] : 1);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(images); ++i)
+      done_.likeness.add({batch[0].as<float>() + i * row, row}, channels);
+  }
+  void after_step(const Step& step, std::span<const TensorView> outputs) {
+    const Node& node = graph_.nodes()[static_cast<std::size_t>(step.node)];
+    for (std::size_t o = 0; o < outputs.size(); ++o) {
+      if (node.outputs[o] == answer_) add_answers(outputs[o]);
+    }
+  }
+
+ private:
+  void add_answers(const TensorView& scores) {
+    const TensorDesc& desc = scores.desc;
+    if (desc.dtype != DType::f32 || desc.shape.rank() == 0 || desc.shape[0] < images_) return;
+    const std::int64_t row = desc.elements() / desc.shape[0];
+    for (std::int64_t i = 0; i < images_; ++i) {
+      const float* values = scores.as<float>() + i * row;
+      done_.best.push_back(std::max_element(values, values + row) - values);
+    }
+  }
+
+  const Graph& graph_;
+  Calibrated& done_;
+  ValueId answer_;
+  std::int64_t images_ = 1;
+};
+
+// Ranges, and channel means and what is told of images where they are needed.
 class Observers final : public RunObserver {
  public:
-  Observers(CalibrationObserver& ranges, ChannelMeans* means) : ranges_(ranges), means_(means) {}
+  Observers(CalibrationObserver& ranges, ChannelMeans* means, ImageObserver* images)
+      : ranges_(ranges), means_(means), images_(images) {}
   void begin(std::span<const ConstTensorView> batch, std::int64_t images) {
     ranges_.begin(batch, images);
     if (means_ != nullptr) means_->begin(batch, images);
+    if (images_ != nullptr) images_->begin(batch, images);
   }
   void after_step(const Step& step, std::span<const ConstTensorView> inputs,
                   std::span<const TensorView> outputs) override {
     ranges_.after_step(step, inputs, outputs);
     if (means_ != nullptr) means_->after_step(step, inputs, outputs);
+    if (images_ != nullptr) images_->after_step(step, outputs);
   }
 
  private:
   CalibrationObserver& ranges_;
   ChannelMeans* means_;
+  ImageObserver* images_;
 };
 
 void observe(Session& session, const std::string& model, Observers observers, PreparedImages& prepared,
@@ -141,9 +184,10 @@ std::vector<std::string> calibration_notes(const QuantizationPlan& plan) {
   std::vector<std::string> notes;
   const std::size_t used = plan.images.size();
   if (used < kMinImages)
-    notes.push_back(
-        fmt::format("{} few to calibrate on: ranges may be too narrow for others; {} or more are better",
-                    used == 1 ? "1 image is" : fmt::format("{} images are", used), kMinImages));
+    notes.push_back(fmt::format(
+        "{} few to calibrate on: another one exceeds the range of a tensor with a probability of 1 in {}; "
+        "{} or more are better",
+        used == 1 ? "1 image is" : fmt::format("{} images are", used), used + 1, kMinImages));
   if (std::string note = copies_note(plan.images); !note.empty()) notes.push_back(std::move(note));
   for (std::string& note : scale_notes(plan)) notes.push_back(std::move(note));
   return notes;
@@ -152,7 +196,8 @@ std::vector<std::string> calibration_notes(const QuantizationPlan& plan) {
 Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
                         const Preprocess& preprocess, const std::vector<std::filesystem::path>& images,
                         const ImageNames& names, PlanOptions planning, const Corrections& corrections,
-                        const ImagesDone& progress, bool strict) {
+                        const ImagesDone& progress, bool strict,
+                        const std::vector<std::filesystem::path>& later) {
   Calibrated done;
   std::vector<std::string>& notes = done.notes;
   if (corrections.equalize) fused = equalized(plan, std::move(fused), notes);
@@ -165,7 +210,20 @@ Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph 
   PreparedImages prepared(images, preprocess, SampleInputs(graph),
                           shared_pool(session.plan().options().threads));
   if (!strict) prepared.skip_unreadable();
-  observe(session, model, {observer, means ? &*means : nullptr}, prepared, progress);
+  ImageObserver image_observer(graph, done);
+  observe(session, model, {observer, means ? &*means : nullptr, &image_observer}, prepared, progress);
+  done.peaks = observer.peaks();
+  if (!later.empty()) {
+    CalibrationObserver later_observer(session.plan(), session.pool());
+    PreparedImages others(later, preprocess, SampleInputs(graph),
+                          shared_pool(session.plan().options().threads));
+    others.skip_unreadable();
+    observe(session, model, {later_observer, nullptr, nullptr}, others, {});
+    for (std::size_t t = 0; t < done.peaks.size(); ++t) {
+      const std::vector<float>& more = later_observer.peaks()[t].peaks;
+      done.peaks[t].peaks.insert(done.peaks[t].peaks.end(), more.begin(), more.end());
+    }
+  }
   done.unreadable = prepared.unreadable();
   plan.images = identify(prepared.paths(), names, session.pool());
   sort_images(plan);

@@ -14,6 +14,7 @@
 #include "pipit/detail/image_names.h"
 #include "pipit/progress.h"
 #include "quant/calibration.h"
+#include "quant/observed_images.h"
 #include "quant/quantization_plan.h"
 
 namespace pipit::internal::detail {
@@ -55,14 +56,19 @@ struct Corrections {
 struct Calibrated {
   std::vector<std::string> notes;           ///< what a user should know besides
   std::vector<UnreadableImage> unreadable;  ///< images that were excluded because they cannot be used
+  std::vector<TensorPeaks> peaks;           ///< of the images, and then of `later`
+  InputLikeness likeness;                   ///< of the first input of the images, where it is f32
+  std::vector<std::int64_t> best;           ///< the index of the largest value of the first output, per image
 };
 
 /// Runs `fused` in a calibration_session() over `images` and sets the plan's tensors, with scales by its method, and
 /// its images with their names and hashes, sorted. Throws what calibration_session() does, and Error where no image can
-/// be used, or one is there twice, with `strict` for the first that cannot.
+/// be used, or one is there twice, with `strict` for the first that cannot. `later`: images
+/// that are only compared with; those that cannot be used are left out.
 Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
                         const Preprocess& preprocess, const std::vector<std::filesystem::path>& images,
                         const ImageNames& names, PlanOptions planning, const Corrections& corrections,
-                        const ImagesDone& progress, bool strict);
+                        const ImagesDone& progress, bool strict,
+                        const std::vector<std::filesystem::path>& later = {});
 
 }  // namespace pipit::internal::detail

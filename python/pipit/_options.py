@@ -24,8 +24,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "precisions": get_args(_types.Precision),
     "device": ("cpu", "cuda", "cuda:N"),
 }
-PATHS = ("plan", "tuning_cache", "labels", "truth", "trt_cache", "ncnn_table", "results")
-NESTED = {"load", "preprocess", "classifier", "range", "tuning", "timing", "goal", "run", "grid"}
+PATHS = ("plan", "tuning_cache", "labels", "truth", "trt_cache", "ncnn_table", "results", "check")
+NESTED = {"load", "preprocess", "classifier", "range", "tuning", "timing", "goal", "run", "grid", "checking"}
 
 
 def _refuse(name: str, value: object, expected: str) -> ArgumentError:

@@ -145,13 +145,21 @@ class CalibratorOptions(CompileOptions, PreprocessOptions, RangeOptions, total=F
     """The first image that cannot be used is an error, instead of being excluded."""
 
 
-class CalibrateOptions(CalibratorOptions, total=False):
+class CalibrateOptions(CalibratorOptions, ScoreOptions, LabelOptions, total=False):
     """Options of calibrate()."""
 
+    check: StrPath | None
+    """A folder of other images in one sub-folder for each class: what INT8 with the plan costs on them."""
+    truth: StrPath | None
+    """For check: a CSV file with the classes of the images."""
+    check_limit: int | None
+    """Images to use of check, spread evenly; 0: all."""
     histograms: bool | None
     """Store the histograms in the plan, for merge_calibrations() and other methods."""
     trt_cache: StrPath | None
     """Also write the ranges as a TensorRT calibration cache."""
+    trt_version: str | None
+    """The release of TensorRT that reads it, such as '10.3.0'."""
     ncnn_table: StrPath | None
     """Also write the scales as an ncnn table."""
     skip: int | None

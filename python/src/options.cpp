@@ -111,7 +111,15 @@ void bind_calibrate(nb::module_& module) {
       .field("plan", &PlanFiles::plan)
       .field("histograms", &PlanFiles::histograms)
       .field("trt_cache", &PlanFiles::trt_cache)
+      .field("trt_version", &PlanFiles::trt_version)
       .field("ncnn_table", &PlanFiles::ncnn_table);
+  OptionFields<CheckOptions>(module, "CheckOptions", "pipit::tools::CheckOptions")
+      .field("check", &CheckOptions::folder)
+      .field("truth", &CheckOptions::truth)
+      .field("labels", &CheckOptions::labels)
+      .field("scores", &CheckOptions::scores)
+      .field("threshold", &CheckOptions::threshold)
+      .field("check_limit", &CheckOptions::limit);
   OptionFields<CalibrateOptions>(module, "CalibrateOptions", "pipit::tools::CalibrateOptions")
       .field("load", &CalibrateOptions::load)
       .field("keep", &CalibrateOptions::keep)
@@ -122,6 +130,7 @@ void bind_calibrate(nb::module_& module) {
       .field("bias_correction", &CalibrateOptions::bias_correction)
       .field("skip", &CalibrateOptions::skip)
       .field("limit", &CalibrateOptions::limit)
+      .field("checking", &CalibrateOptions::check)
       .field("strict", &CalibrateOptions::strict);
   OptionFields<QuantizeOptions>(module, "QuantizeOptions", "pipit::tools::QuantizeOptions")
       .field("load", &QuantizeOptions::load)

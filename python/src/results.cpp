@@ -93,6 +93,7 @@ void bind_calibration(nb::module_& module) {
       .field("images", &Calibration::images, "that were used")
       .field("excluded", &Calibration::excluded, "that could not be used")
       .field("notes", &Calibration::notes, "notes for the user")
+      .field("checked", &Calibration::checked, "with check=: INT8 with the plan against fp32")
       .field("json", &Calibration::json, "all of it, as the command's --json writes it");
   ResultFields<QuantizedFile>(module, "QuantizedFile", "What quantize() wrote.")
       .field("int8_layers", &QuantizedFile::int8_layers, "layers that compute in INT8")

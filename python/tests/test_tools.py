@@ -53,6 +53,11 @@ class Tools(PackageTest):
         file = pipit.quantize(MODEL, plan, quantized)
         self.assertEqual((file.bytes, file.float_layers), (quantized.stat().st_size, 0))
         np.testing.assert_array_equal(pipit.load(quantized)(pixels), model(pixels))
+        for target in ("tensorrt", "onnxruntime", "openvino"):
+            file = pipit.quantize(MODEL, plan, quantized, target=target)
+            self.assertEqual((file.to_dict()["target"], file.float_layers), (target, 0))
+        with self.assertRaisesRegex(pipit.ArgumentError, "Concat"):
+            pipit.quantize(MODEL, plan, quantized, target="openvino", signed_activations=True)
 
         difference = pipit.diff(MODEL, [*images.iterdir()][:4], plan, share_limit=1, threads=1)
         self.assertEqual((difference.images, difference.scores), (4, "logits"))

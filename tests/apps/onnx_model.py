@@ -27,6 +27,14 @@ def tensor(name, dtype, shape, data):
     return b"".join(field(1, extent) for extent in shape) + field(2, dtype) + field(8, name) + field(9, data)
 
 
+def npy(shape, values):
+    """A .npy file of 32-bit floats."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {tuple(shape)}, }}"
+    header += " " * (63 - (10 + len(header)) % 64) + "\n"
+    return (b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode()
+            + struct.pack(f"<{len(values)}f", *values))
+
+
 def value(name, shape, dtype=FLOAT):
     """A graph input; strings in its shape are symbolic extents."""
     dims = b"".join(field(1, field(2 if isinstance(extent, str) else 1, extent)) for extent in shape)

@@ -33,13 +33,6 @@ TARGETS = ("tensorrt", "onnxruntime", "openvino")
 IMAGE = (3, 16, 16)
 
 
-def npy(shape, values):
-    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {tuple(shape)}, }}"
-    header += " " * (63 - (10 + len(header)) % 64) + "\n"
-    return (b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode()
-            + struct.pack(f"<{len(values)}f", *values))
-
-
 class Network:
     """A network under construction: layers are added one after the other, weights are drawn."""
 
@@ -186,7 +179,7 @@ class Targets(CommandTest):
         self.write(f"{name}.onnx", net.model())
         arrays = [self.array(numbers) for _ in range(32)]
         for i, values in enumerate(arrays):
-            self.write(f"{name}/{i}.npy", npy(IMAGE, values))
+            self.write(f"{name}/{i}.npy", WRITER.npy(IMAGE, values))
         self.pipit("calibrate", f"{name}.onnx", name, "--method", "minmax", "--output", f"{name}.json", "--quiet")
         return arrays
 
@@ -320,7 +313,7 @@ class Targets(CommandTest):
 
     @unittest.skipUnless(openvino, "openvino is not installed")
     def test_openvino_computes_the_plan(self):
-        # OpenVINO 2026.4 takes all operands of a Concat of i8 for unsigned where one of them is the result of a Relu, and
+        # OpenVINO 2026.4 takes all operands of a Concat of i8 for unsigned where one of them is the result of a Relu. It
         # leaves out the rounding of a convolution before its residual.
         def run(path, arrays):
             core = openvino.Core()

@@ -92,6 +92,7 @@ static void test_options(void) {
                                         {"percentile", "99.5"},
                                         {"threshold", "0"},
                                         {"activations", "s8"},
+                                        {"target", "openvino"},
                                         {"interpolation", "bicubic"},
                                         {"preset", "timm"}};
   static const char* const bad[][3] = {
@@ -527,6 +528,14 @@ static void test_tools(const char* image, const char* plan, const char* quantize
   CHECK(pipit_quantize(kModel, plan, quantized, NULL, &notes, &status) == PIPIT_OK);
   pipit_string_free(notes);
   CHECK(pipit_quantize(kModel, image, quantized, NULL, NULL, &status) == PIPIT_ERROR);
+  CHECK(pipit_options_set(options, "target", "tensorrt", &status) == PIPIT_OK);
+  CHECK(pipit_quantize(kModel, plan, quantized, options, NULL, &status) == PIPIT_OK);
+  CHECK(pipit_options_set(options, "target", "openvino", &status) == PIPIT_OK);
+  CHECK(pipit_options_set(options, "activations", "s8", &status) == PIPIT_OK);
+  CHECK(pipit_quantize(kModel, plan, quantized, options, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "OpenVINO");
+  CHECK(pipit_options_set(options, "target", "ncnn", &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "expected one of pipit, tensorrt, onnxruntime");
 
   CHECK(pipit_options_set(options, "precision", "int8", &status) == PIPIT_OK);
   CHECK(pipit_options_set(options, "plan", plan, &status) == PIPIT_OK);

@@ -289,8 +289,8 @@ TEST(Export, TrtCacheHoldsTheBitsOfTheScales) {
   QuantizationPlan plan = sample(1);
   plan.tensors[0].scale = 1.0F;
   plan.tensors[1].scale = 0.5F;
-  EXPECT_EQ(to_trt_cache(plan),
-            "TRT-8601-MinMaxCalibration\ninput: 3f800000\nrelu_\"1\": 3f000000\nzero: 3f800000\n");
+  EXPECT_EQ(to_trt_cache(plan, "8.6.1"),
+            "TRT-8601-EntropyCalibration2\ninput: 3f800000\nrelu_\"1\": 3f000000\nzero: 3f800000\n");
 }
 
 }  // namespace
