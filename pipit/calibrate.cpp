@@ -157,9 +157,7 @@ std::vector<fs::path> images_to_check(const CheckOptions& check) {
 Evaluation evaluate_plan(const std::string& model, const fs::path& plan, const CalibrateOptions& options) {
   EvaluateOptions how;
   how.classifier.load = options.load;
-  how.classifier.load.keep.clear();  // the plan says it
-  how.classifier.load.plan = plan;
-  how.classifier.load.precision = Precision::int8;
+  how.classifier.load.precision = Int8{.plan = plan, .keep = {}};  // the plan says what is kept
   how.classifier.preprocess = options.preprocess;
   how.classifier.labels = options.check.labels;
   how.classifier.scores = options.check.scores;
