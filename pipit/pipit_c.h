@@ -290,8 +290,8 @@ typedef int (*pipit_progress)(void* user, int64_t done, int64_t total);
 /// JSON file `plan`, for the option of that name. The file is written in full or not at all. Unless `notes` is NULL, it
 /// is set to notes for the user, one per line, or to NULL after an error. `progress` may be NULL. Options: threads,
 /// keep, method, percentile, per-tensor-weights, equalize, bias-correction, strict, skip, limit, batch, dim, shape,
-/// value, kernel, and those of preprocessing; check (a folder as that of pipit_evaluate_json()), for which the last note
-/// says what INT8 costs, with truth, labels, scores, threshold.
+/// value, kernel, and those of preprocessing; check (a folder as that of pipit_evaluate_json()) with truth, labels,
+/// scores and threshold: the last note then says what INT8 costs.
 PIPIT_API pipit_code pipit_calibrate(const char* model, const char* const* images, size_t image_count,
                                      const char* plan, const pipit_options* options, pipit_progress progress,
                                      void* user, char** notes, pipit_status** status);

@@ -29,15 +29,15 @@ struct OutgrownTensor {
 /// The tensors whose range in the first `earlier` images says little about the others. Two conditions: the k largest
 /// magnitudes all come from later images, and the largest is at least twice that of the earlier ones, so that a bit of
 /// the 8 is missing. Images drawn alike fulfil the first with a probability of at most (m / (n + m))^k for n earlier and
-/// m later ones; k makes that 1 % for all tensors together (Bonferroni). Nothing where there are too few images for it.
+/// m later ones; k makes that 1 % for all tensors together (Bonferroni). Nothing where there are too few images.
 /// All tensors have as many peaks.
 std::vector<OutgrownTensor> outgrown_tensors(std::span<const TensorPeaks> tensors, std::size_t earlier);
 
 /// How much of what a model reads is the same in all images, of one input that all of them have in one shape.
 class InputLikeness {
  public:
-  /// The values of an image, row-major, in `channels` planes of one size. Throws Error for another number of values than
-  /// before.
+  /// The values of an image, row-major, in `channels` planes of one size. Throws Error for another number of values
+  /// than before.
   void add(std::span<const float> values, std::size_t channels);
 
   std::int64_t images() const { return images_; }
@@ -45,8 +45,8 @@ class InputLikeness {
   /// all images (analysis of variance, one group for each position). 0 for images that have nothing to do with each
   /// other and for plain colours, 1 for copies. 0 for fewer than two images.
   double common_share() const;
-  /// How many images without anything in common tell as much about a mean: n / (1 + (n - 1) * common_share()), the design
-  /// effect of Kish (1965).
+  /// How many images without anything in common tell as much about a mean: n / (1 + (n - 1) * common_share()), by the
+  /// design effect of Kish (1965).
   double effective_images() const;
 
  private:

@@ -211,7 +211,7 @@ QuantizationPlan plan_from(const Json& json) {
                "keep", "tensors", "images", "equalization", "bias_correction", "corrections_hash",
                "histograms",
                // What the document of calibrate --json has besides.
-               "notes", "clipping", "moved", "left_out", "unreadable"});
+               "notes", "clipping", "moved", "left_out", "unreadable", "checks", "check"});
   QuantizationPlan plan;
   plan.model = object.text("model");
   plan.model_hash = object.text("model_hash");

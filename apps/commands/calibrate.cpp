@@ -174,7 +174,7 @@ tools::Calibration calibrate_images(const CalibrateOptions& options, const tools
     progress->update(done);
   };
   how.note = [&told, print = note_printer(quiet)](const std::string& note) {
-    if (told.insert(note).second) print(note);
+    if (told.insert(note).second && print) print(note);
   };
   return tools::calibrate(options.model.model, std::array{std::filesystem::path(options.images)},
                           files_of(options), how);

@@ -31,7 +31,8 @@ class ImageObserver {
   void begin(std::span<const ConstTensorView> batch, std::int64_t images) {
     images_ = images;
     const TensorDesc& desc = batch[0].desc;
-    if (desc.dtype != DType::f32 || desc.shape.rank() == 0 || desc.shape[0] < images) return;
+    if (desc.dtype != DType::f32 || desc.layout != Layout::row_major) return;
+    if (desc.shape.rank() == 0 || desc.shape[0] < images) return;
     const auto row = static_cast<std::size_t>(desc.elements() / desc.shape[0]);
     const auto channels = static_cast<std::size_t>(desc.shape.rank() > 2 ? desc.shape[1] : 1);
     for (std::size_t i = 0; i < static_cast<std::size_t>(images); ++i)

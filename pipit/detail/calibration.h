@@ -63,8 +63,8 @@ struct Calibrated {
 
 /// Runs `fused` in a calibration_session() over `images` and sets the plan's tensors, with scales by its method, and
 /// its images with their names and hashes, sorted. Throws what calibration_session() does, and Error where no image can
-/// be used, or one is there twice, with `strict` for the first that cannot. `later`: images
-/// that are only compared with; those that cannot be used are left out.
+/// be used, or one is there twice, with `strict` for the first that cannot. `later`: images that these are
+/// only compared with; those that cannot be used are left out.
 Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
                         const Preprocess& preprocess, const std::vector<std::filesystem::path>& images,
                         const ImageNames& names, PlanOptions planning, const Corrections& corrections,

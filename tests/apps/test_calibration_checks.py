@@ -82,11 +82,13 @@ class CalibrationChecks(CommandTest):
         self.assertAlmostEqual(found["checks"]["common_share"], 0.36 / 1.36, delta=0.05)
         self.assert_no_note(found, "alike")
 
-    def test_plain_colours_are_not_alike(self):
+    def test_colours_are_not_alike_and_copies_are(self):
         for i in range(40):
             self.write_bmp(f"colours/{i}.bmp", (6 * i, 250 - 6 * i, 90 + 4 * i))
         found = self.calibrate("colours", "--resize", 16, "--crop", 16)
-        self.assertEqual(found["checks"]["common_share"], 0)
+        # All have the gradient of write_bmp() in common, and little else.
+        self.assertLess(found["checks"]["common_share"], 0.25)
+        self.assert_no_note(found, "alike")
         for i in range(40):
             self.write_bmp(f"copies/{i}.bmp", (6, 50, 90))
         self.assert_note(self.calibrate("copies", "--resize", 16, "--crop", 16), "alike: 100 %")
@@ -126,7 +128,7 @@ class CalibrationChecks(CommandTest):
         self.assert_no_note(found, "prepared differently")
         found = self.calibrate("photos", "--mean", "0.1,0.5,0.5", model="stored.onnx")
         self.assertEqual(len(found["checks"]["preprocess_differences"]), 1)
-        self.assert_note(found, r"prepared differently from what the model stores.*mean 0\.1")
+        self.assert_note(found, r"prepared differently from what the model stores.*mean \[0\.1")
         # Pixels become -2 to 2.
         for name, scale, wrong in (("prepared", 1.9, False), ("bytes", 255.0, True)):
             self.arrays(name, [self.values(scale) for _ in range(32)])
@@ -147,8 +149,7 @@ class CalibrationChecks(CommandTest):
         found = self.calibrate("some", "--check", "val")
         check = found["check"]
         self.assertEqual((check["command"], check["images"], check["precision"]), ("evaluate", 40, "int8"))
-        low, high = (check["against"]["drop_interval95"] if "drop_interval95" in check["against"]
-                     else (check["against"]["low"], check["against"]["high"]))
+        low, high = check["against"]["drop_points_interval95"]
         self.assertLessEqual(low, high)
         self.assertEqual(found["checks"]["outgrown_in_check"], [])
         # It is that of evaluate.

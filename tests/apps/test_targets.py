@@ -313,8 +313,8 @@ class Targets(CommandTest):
 
     @unittest.skipUnless(openvino, "openvino is not installed")
     def test_openvino_computes_the_plan(self):
-        # OpenVINO 2026.4 takes all operands of a Concat of i8 for unsigned where one of them is the result of a Relu. It
-        # leaves out the rounding of a convolution before its residual.
+        # OpenVINO 2026.4 takes all operands of a Concat of i8 for unsigned where one of them is the result of a Relu.
+        # It leaves out the rounding of a convolution before its residual.
         def run(path, arrays):
             core = openvino.Core()
             compiled = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
