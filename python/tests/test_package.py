@@ -31,6 +31,18 @@ class Package(PackageTest):
         for module in ("numpy", "logging", "json", "tqdm", "PIL", "dataclasses", "tempfile"):
             self.assertNotIn(module, written.split())
 
+    def test_ray_is_needed_only_by_its_module(self) -> None:
+        written = self.python(
+            "import sys\n"
+            "sys.modules['ray'] = None  # as if it were not installed\n"
+            "import pipit\n"
+            "try:\n"
+            "    import pipit.ray\n"
+            "except ImportError as error:\n"
+            "    print(error)\n"
+        )
+        self.assertTrue(written.startswith("pipit.ray needs Ray: pip install 'ray[data]'"), written)
+
     def test_nothing_of_it_is_left_when_python_ends(self) -> None:
         self.python(  # nanobind reports what is left on stderr
             "import numpy as np, pipit\n"
@@ -53,6 +65,8 @@ class Package(PackageTest):
 
     def test_documentation(self) -> None:
         for name in ["pipit", *MODULES]:
+            if name == "pipit.ray" and not installed("ray"):
+                continue
             failed, _ = doctest.testmod(importlib.import_module(name))
             self.assertEqual(failed, 0, name)
 
