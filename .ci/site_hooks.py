@@ -1,6 +1,6 @@
-"""What mkdocs does not do by itself: documents that lie outside of docs/ are pages, too, and notebooks with their stored
-outputs; links work as they do in the repository, headings have the anchors that check_links.py knows, and every page
-has a place in the navigation."""
+"""What mkdocs does not do by itself: documents that lie outside of docs/ are pages, too, and notebooks with what is
+stored of their outputs; links work as they do in the repository, headings have the anchors that check_links.py knows,
+and every page has a place in the navigation."""
 
 import json
 import logging

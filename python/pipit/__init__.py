@@ -12,6 +12,8 @@ sweep_sparsity, verify, models, fetch and ceilings do the same as the command of
 runs.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from pipit._async_runner import AsyncRunner
 from pipit._calibrator import Calibrator
 from pipit._classifier import Classifier
@@ -64,9 +66,20 @@ from pipit._tools import (
     tune,
     verify,
 )
-from pipit._types import LoadOptions
+
+if TYPE_CHECKING:
+    from pipit._types import LoadOptions
 
 __version__ = version()
+
+
+def __getattr__(name: str) -> Any:
+    if name != "LoadOptions":
+        raise AttributeError(f"module 'pipit' has no attribute '{name}'")
+    from pipit._types import LoadOptions  # takes as long to import as all the rest
+
+    return LoadOptions
+
 
 __all__ = [
     "AnnotatedFile",

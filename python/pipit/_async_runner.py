@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from pipit import _log, _pipit
 from pipit._model import Model, _by_name
 from pipit._options import load_options, model_name
-from pipit._types import LoadOptions, StrPath
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import Unpack
 
     from numpy.typing import NDArray
+
+    from pipit._types import LoadOptions, StrPath
 
 
 class AsyncRunner:

@@ -12,12 +12,13 @@ from pipit._errors import ArgumentError, Error
 from pipit._options import absolute, assign, model_name, paths, recipe
 from pipit._progress import ProgressOption, Report, reporting
 from pipit._tools import merge_calibrations
-from pipit._types import CalibratorOptions, RangeMethod, StrPath
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from numpy.typing import NDArray
+
+    from pipit._types import CalibratorOptions, RangeMethod, StrPath
 
 AT_ONCE = 64  # about so many files are in memory
 
@@ -46,8 +47,10 @@ class Calibrator:
         Options: those of load(), preset=, resize=, crop=, interpolation=, mean=, std=, bgr=, method=, percentile=,
         per_channel_weights=, equalize=, strict=. Raises what calibrate() does.
         """
+        from pipit import _types
+
         for option in options:
-            if option not in CalibratorOptions.__annotations__:
+            if option not in _types.CalibratorOptions.__annotations__:
                 raise TypeError(f"Calibrator() got an unexpected keyword argument '{option}'")
         name = model_name(model)
         self._set(name, root, {**options}, b"")

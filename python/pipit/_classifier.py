@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, overload
 from pipit import _log, _pipit
 from pipit._errors import ArgumentError, Error
 from pipit._options import absolute, classifier_options, is_listing, model_name, recipe
-from pipit._types import ClassifierOptions, StrPath
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from numpy.typing import NDArray
+
+    from pipit._types import ClassifierOptions, StrPath
 
 
 AT_ONCE = 256  # about so many images of a list go to the library in one call

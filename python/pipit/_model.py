@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pipit import _log, _pipit
 from pipit._errors import ArgumentError
 from pipit._options import absolute, assign, load_options, model_name, recipe
-from pipit._types import LoadOptions, StrPath
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from numpy.typing import NDArray
+
+    from pipit._types import LoadOptions, StrPath
 
 
 class Session:

@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from pipit import _pipit, _types
+from pipit import _pipit
 from pipit._errors import ArgumentError
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "precision": get_args(_types.Precision),
-    "keep_as": get_args(_types.Precision),
-    "against": get_args(_types.Precision),
-    "scores": get_args(_types.ScoreKind),
-    "method": get_args(_types.RangeMethod),
-    "target": get_args(_types.QuantizeTarget),
-    "judge_by": get_args(_types.JudgeBy),
-    "mode": get_args(_types.PruneMode),
-    "importance": get_args(_types.Importance),
-    "rows": get_args(_types.PrunedRows),
-    "modes": get_args(_types.SparsityMode),
-    "precisions": get_args(_types.Precision),
-    "device": ("cpu", "cuda", "cuda:N"),
-}
+if TYPE_CHECKING:
+    from pipit import _types
+
 PATHS = ("plan", "tuning_cache", "labels", "truth", "trt_cache", "ncnn_table", "results", "check")
 NESTED = {"load", "preprocess", "classifier", "range", "tuning", "timing", "goal", "run", "grid", "checking"}
+
+
+def choices(name: str) -> tuple[str, ...] | None:
+    """The words of an option; None if it takes others."""
+    from typing import get_args
+
+    from pipit import _types  # takes time to import, so only where it is needed
+
+    words: dict[str, tuple[str, ...]] = {
+        "precision": get_args(_types.Precision),
+        "keep_as": get_args(_types.Precision),
+        "against": get_args(_types.Precision),
+        "scores": get_args(_types.ScoreKind),
+        "method": get_args(_types.RangeMethod),
+        "target": get_args(_types.QuantizeTarget),
+        "judge_by": get_args(_types.JudgeBy),
+        "mode": get_args(_types.PruneMode),
+        "importance": get_args(_types.Importance),
+        "rows": get_args(_types.PrunedRows),
+        "modes": get_args(_types.SparsityMode),
+        "precisions": get_args(_types.Precision),
+        "device": ("cpu", "cuda", "cuda:N"),
+    }
+    return words.get(name)
 
 
 def _refuse(name: str, value: object, expected: str) -> ArgumentError:
@@ -97,9 +109,9 @@ def assign(function: str, given: Mapping[str, Any], *targets: object) -> None:
         try:
             setattr(target, name, value)
         except TypeError:
-            choices = CHOICES.get(name)
+            words = choices(name)
             expected = (
-                ", ".join(map(repr, choices)) if choices else "another type; help(pipit." + function + ") lists options"
+                ", ".join(map(repr, words)) if words else "another type; help(pipit." + function + ") lists options"
             )
             raise _refuse(name, given.get(name, value), expected) from None
     if holder is not None:

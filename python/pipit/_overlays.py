@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pipit import _pipit
 from pipit._errors import ArgumentError, Error
 from pipit._options import model_name
 from pipit._records import write_bytes
-from pipit._types import StrPath
+
+if TYPE_CHECKING:
+    from pipit._types import StrPath
 
 # Model Explorer colours a node by where its value lies between the least and the largest one.
 _BAD_IF_LARGE = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#e07b1a"}]

@@ -17,26 +17,27 @@ from pipit import _log, _pipit
 from pipit._model import Model, load
 from pipit._options import assign, listed, model_name, paths
 from pipit._progress import ProgressOption, reporting
-from pipit._types import (
-    AnnotateOptions,
-    BenchOptions,
-    CalibrateOptions,
-    ConvSweepOptions,
-    DiffOptions,
-    EvaluateOptions,
-    LoadOptions,
-    Paths,
-    PruneOptions,
-    QuantizeOptions,
-    RangeMethod,
-    SparsitySweepOptions,
-    StrPath,
-    TuneOptions,
-    VerifyOptions,
-)
 
 if TYPE_CHECKING:
     from typing import Unpack
+
+    from pipit._types import (
+        AnnotateOptions,
+        BenchOptions,
+        CalibrateOptions,
+        ConvSweepOptions,
+        DiffOptions,
+        EvaluateOptions,
+        LoadOptions,
+        Paths,
+        PruneOptions,
+        QuantizeOptions,
+        RangeMethod,
+        SparsitySweepOptions,
+        StrPath,
+        TuneOptions,
+        VerifyOptions,
+    )
 
 
 @runtime_checkable

@@ -28,7 +28,7 @@ def installed(module: str) -> bool:
 class Package(PackageTest):
     def test_importing_it_imports_only_what_is_needed(self) -> None:
         written = self.python("import sys, pipit; print(*sys.modules)")
-        for module in ("numpy", "logging", "json", "tqdm", "PIL", "dataclasses", "tempfile"):
+        for module in ("numpy", "logging", "json", "tqdm", "PIL", "dataclasses", "tempfile", "pipit._types", "asyncio"):
             self.assertNotIn(module, written.split())
 
     def test_ray_is_needed_only_by_its_module(self) -> None:
@@ -146,10 +146,10 @@ class Package(PackageTest):
         }
         for name, struct in structs.items():
             target = struct()
-            for word in _options.CHOICES[name]:
+            for word in _options.choices(name) or self.fail(name):
                 setattr(target, name, word)
                 self.assertEqual(getattr(target, name), word)
-        self.assertEqual(typing.get_args(_types.Precision), _options.CHOICES["precision"])
+        self.assertEqual(typing.get_args(_types.Precision), _options.choices("precision"))
 
     def test_command(self) -> None:
         if not (PACKAGE / "bin/pipit").exists():
