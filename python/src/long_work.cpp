@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 
 // How often signals are looked at and progress is shown, and how long abandoned work may take to end.
 constexpr milliseconds kTurn{40};
-constexpr milliseconds kGrace{100};
+constexpr milliseconds kGrace{60};
 
 struct Abandoned : std::runtime_error {
   Abandoned() : std::runtime_error("the work was abandoned") {}
