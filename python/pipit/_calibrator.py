@@ -27,7 +27,7 @@ class Calibrator:
     """A calibration in parts: each process counts the values of its own images, and the parts merge in any order.
 
     The plan has the same bytes as that of calibrate() on all images with these names. A pickle has what was counted,
-    some hundred KB; another process can merge it or go on. Only one thread at a time may use a Calibrator.
+    about 100 KB; another process can merge it or go on. Only one thread at a time may use a Calibrator.
 
     >>> import pipit
     >>> header = "424d3a0000000000000036000000280000000100000001000000010018000000000004" + "00" * 19
