@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import os
+import signal
 import sys
-from pathlib import Path
+
+from pipit import _pipit
+from pipit._errors import Error
 
 
 def main() -> None:
-    """Replaces this process with the command, with the same arguments."""
-    command = Path(__file__).parent / "bin" / "pipit"
+    """Runs the command with the same arguments, and ends the process with its exit code."""
+    for name in ("SIGINT", "SIGPIPE", "SIGXFSZ"):  # as in a program that is not Python's
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:
-        os.execv(command, ["pipit", *sys.argv[1:]])
-    except OSError as error:
-        sys.exit(f"pipit: {command}: {error.strerror}; this build of the package has no command (PIPIT_APPS=OFF)")
+        sys.exit(_pipit.command(["pipit", *sys.argv[1:]]))
+    except Error as error:
+        sys.exit(f"pipit: {error}")
 
 
 if __name__ == "__main__":

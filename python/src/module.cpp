@@ -19,4 +19,5 @@ NB_MODULE(_pipit, module) {
   bind_sweeps(module);
   bind_machine(module);
   bind_tools(module);
+  bind_command(module);
 }

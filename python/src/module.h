@@ -17,6 +17,7 @@ void bind_errors(nb::module_& module);        // errors.cpp
 void bind_options(nb::module_& module);       // options.cpp
 void bind_model(nb::module_& module);         // model.cpp
 void bind_async_runner(nb::module_& module);  // async_runner.cpp
+void bind_command(nb::module_& module);       // command.cpp
 void bind_classifier(nb::module_& module);    // classifier.cpp
 void bind_calibrator(nb::module_& module);    // calibrator.cpp
 void bind_results(nb::module_& module);       // results.cpp

@@ -9,11 +9,11 @@
 #include <new>
 #include <string_view>
 
+#include "apps/command.h"
 #include "apps/commands/commands.h"
 #include "apps/display/help_text.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
-#include "apps/out_of_memory.h"
 #include "pipit/error.h"
 #include "pipit/machine.h"
 #include "pipit/text.h"
@@ -183,10 +183,11 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+namespace pipit::internal::apps {
+
+int run_command(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit is an error of writing like others
   try {
-    survive_lack_of_memory();
     return run(argc, argv);
   } catch (const Error& e) {  // before the command line is read: PIPIT_ISA
     return report(e.what(), kExitUsage);
@@ -194,3 +195,5 @@ int main(int argc, char** argv) {
     return report("out of memory", kExitRuntime);
   }
 }
+
+}  // namespace pipit::internal::apps
