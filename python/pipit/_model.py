@@ -6,14 +6,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipit import _log, _pipit
+from pipit import _device, _log, _pipit
 from pipit._errors import ArgumentError
 from pipit._options import absolute, assign, load_options, model_name, recipe
 
 if TYPE_CHECKING:
     from typing import Unpack
-
-    from numpy.typing import NDArray
 
     from pipit._types import LoadOptions, StrPath
 
@@ -21,18 +19,23 @@ if TYPE_CHECKING:
 class Session:
     """Memory for runs of a model. Only one thread at a time may use a session; a second one gets Error."""
 
-    __slots__ = ("_inputs", "_native", "_outputs")
+    __slots__ = ("_inputs", "_native", "_on_gpu", "_outputs")
 
-    def __init__(self, native: _pipit.Session, inputs: Sequence[str], outputs: Sequence[_pipit.TensorInfo]) -> None:
+    def __init__(
+        self,
+        native: _pipit.Session,
+        inputs: Sequence[str],
+        outputs: Sequence[_pipit.TensorInfo],
+        on_gpu: bool = False,
+    ) -> None:
         import numpy
 
         self._native = native
         self._inputs = inputs
         self._outputs = [(output.shape, numpy.dtype(output.dtype)) for output in outputs]
+        self._on_gpu = on_gpu
 
-    def run(
-        self, *arrays: Any, out: NDArray[Any] | Sequence[NDArray[Any]] | None = None, **named: Any
-    ) -> list[NDArray[Any]]:
+    def run(self, *arrays: Any, out: Any = None, stream: Any = None, **named: Any) -> list[Any]:
         """Runs the model on one array for each input, by position or by name.
 
         Arrays must have exactly the type and shape of Model.inputs. They are NumPy arrays, or any with DLPack or the
@@ -42,6 +45,13 @@ class Session:
         meanwhile. Raises ArgumentError, naming the input or output, for arrays that do not fit, and Error for an output
         that overlaps an input or another output.
 
+        Of a model on a GPU all arrays may be in the memory of that GPU (contiguous tensors of PyTorch, arrays of CuPy,
+        all with DLPack). Then the run is queued on `stream` and run() returns without waiting for it; outputs are `out`
+        or a DeviceArray each, for torch.from_dlpack(). stream: a handle (cudaStream_t) or a torch.cuda.Stream; by
+        default torch's current stream if an array is a tensor of PyTorch, else that of a DeviceArray, else CUDA's
+        legacy default stream. Inputs must stay valid until the run has ended. A later call raises errors in the values
+        of inputs.
+
         >>> import numpy as np, pipit
         >>> session = pipit.load("resnet20-cifar10").session()
         >>> logits = np.empty((1, 10), np.float32)
@@ -50,12 +60,22 @@ class Session:
         """
         if named:
             arrays = _by_name(self._inputs, arrays, named)
-        if out is None:
+        results = None if out is None else [*out] if isinstance(out, (list, tuple)) else [out]
+        if self._on_gpu and (
+            stream is not None or any(map(_device.on_gpu, arrays)) or (results and any(map(_device.on_gpu, results)))
+        ):
+            handle = _device.handle_of(stream, [*arrays, *(results or ())])
+            arrays = _device.ordered(arrays, stream, handle)
+            if results is None:
+                return self._native.run_on_device(arrays, None, handle)
+            self._native.run_on_device(arrays, _device.ordered(results, stream, handle), handle)
+            return results
+        if stream is not None:
+            raise ArgumentError(f"stream={stream!r}: the model runs on the CPU, which has no streams")
+        if results is None:
             import numpy
 
-            results: list[NDArray[Any]] = [numpy.empty(shape, dtype) for shape, dtype in self._outputs]
-        else:
-            results = [*out] if isinstance(out, (list, tuple)) else [out]  # type: ignore[list-item]
+            results = [numpy.empty(shape, dtype) for shape, dtype in self._outputs]
         self._native.run(arrays, results)
         return results
 
@@ -79,7 +99,7 @@ class Model:
     how it was loaded, not the weights of a file: another process loads it again and gives the same bits.
     """
 
-    __slots__ = ("_inputs", "_native", "_recipe", "_sessions")
+    __slots__ = ("_gpus", "_inputs", "_native", "_recipe", "_sessions")
 
     def __init__(self, model: StrPath | bytes, *, name: str | None = None, **options: Unpack[LoadOptions]) -> None:
         """See load()."""
@@ -91,12 +111,14 @@ class Model:
             model = model_name(model)
             native = _pipit.load(model, native_options)
             model = absolute(model)
-        self._adopt(native, (_again, (model, name, recipe(options))))
+        gpus = [*native_options.gpus] or [0] if native_options.device == "cuda" else []
+        self._adopt(native, (_again, (model, name, recipe(options))), gpus)
         for note in self._native.notes:
             _log.note(note)
 
-    def _adopt(self, native: _pipit.CompiledModel, recipe: tuple[Any, tuple[Any, ...]]) -> None:
+    def _adopt(self, native: _pipit.CompiledModel, recipe: tuple[Any, tuple[Any, ...]], gpus: list[int]) -> None:
         self._native = native
+        self._gpus = gpus
         self._recipe = recipe
         self._inputs = tuple(info.name for info in self._native.inputs)
         self._sessions: deque[Session] = deque()
@@ -138,11 +160,12 @@ class Model:
     def session(self, device: int = 0) -> Session:
         """Allocates the memory for runs, on GPU `device` of those that have a copy. Raises Error if there is no such
         device or too little memory."""
-        return Session(self._native.session(device), self._inputs, self._native.outputs)
+        gpu = self._gpus[device] if 0 <= device < len(self._gpus) else -1
+        return Session(self._native.session(device, gpu), self._inputs, self._native.outputs, on_gpu=bool(self._gpus))
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         """Runs the model as Session.run() does, with a session that no other thread uses. Returns the output's array,
-        or a tuple of several outputs.
+        or a tuple of several outputs. Arguments are also those of Session.run(): `out` and `stream`.
 
         >>> import numpy as np, pipit
         >>> model = pipit.load("resnet20-cifar10", batch=2)
@@ -156,7 +179,7 @@ class Model:
         results = self._run(arrays, named)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[NDArray[Any]]:
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """The same with the arguments of ONNX Runtime: names of outputs, or None for all, and arrays by input.
 
         >>> import numpy as np, pipit
@@ -172,7 +195,7 @@ class Model:
                 raise ArgumentError(f"unknown output '{name}'; the model has {', '.join(known)}")
         return [results[known.index(name)] for name in output_names]
 
-    def _run(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[NDArray[Any]]:
+    def _run(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         try:
             session = self._sessions.pop()
         except IndexError:
@@ -262,7 +285,7 @@ def _again(model: str | bytes, name: str | None, options: LoadOptions) -> Model:
 
 def _derived(model: Model, native: _pipit.CompiledModel, recipe: tuple[Any, tuple[Any, ...]]) -> Model:
     other = object.__new__(type(model))
-    other._adopt(native, recipe)
+    other._adopt(native, recipe, model._gpus)
     return other
 
 

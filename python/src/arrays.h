@@ -12,6 +12,9 @@ namespace pipit::internal::python {
 using InputArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using OutputArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
 
+/// DLPack's type.
+nb::dlpack::dtype dlpack_type(DType type);
+
 /// Arrays that are held as long as this.
 struct Inputs {
   std::vector<InputArray> held;
@@ -30,5 +33,20 @@ struct Outputs {
 
 /// The same for arrays that outputs are written to; they must be writable and in row-major order.
 Outputs outputs_of(const nb::sequence& arrays, std::span<const TensorInfo> infos);
+
+/// Arrays in the memory of a GPU, held as long as this.
+template <typename Array>
+struct OnDevice {
+  std::vector<Array> held;
+  std::vector<DeviceArray> views;  ///< of them
+};
+
+/// One array for each of `infos`, as inputs_of(), in the memory of GPU `gpu`. Nothing is copied: they must be in
+/// row-major order. DLPack's capsules are arrays, too.
+OnDevice<nb::ndarray<nb::ro>> device_inputs_of(const nb::tuple& arrays, std::span<const TensorInfo> infos,
+                                               int gpu);
+/// The same for arrays that outputs are written to; they must be writable.
+OnDevice<nb::ndarray<>> device_outputs_of(const nb::sequence& arrays, std::span<const TensorInfo> infos,
+                                          int gpu);
 
 }  // namespace pipit::internal::python

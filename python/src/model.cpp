@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "python/src/arrays.h"
+#include "python/src/device_outputs.h"
 #include "python/src/fields.h"
 #include "python/src/long_work.h"
 #include "python/src/module.h"
@@ -13,7 +14,12 @@ namespace {
 // A session and the model that it is of; one thread at a time.
 class Session {
  public:
-  Session(const CompiledModel& model, int device) : model_(model), session_(model.session(device)) {}
+  /// `gpu`: that device's ordinal; negative on a CPU.
+  Session(const CompiledModel& model, int device, int gpu)
+      : model_(model), session_(model.session(device)), gpu_(gpu) {
+    const auto outputs = model.outputs();
+    if (gpu >= 0) memory_ = std::make_shared<OutputMemory>(std::vector(outputs.begin(), outputs.end()), gpu);
+  }
 
   /// Writes the outputs to `outputs`. The GIL is released while the model runs.
   void run(const nb::tuple& arrays, const nb::sequence& outputs) {
@@ -22,6 +28,24 @@ class Session {
     const Outputs results = outputs_of(outputs, model_.outputs());
     const nb::gil_scoped_release release;
     session_.run(inputs.views, results.views);
+  }
+
+  /// Queues a run on `stream`, a handle of CUDA's, and returns its outputs, which are `outputs` unless that is None.
+  /// The GIL is released while the run is queued.
+  nb::object run_on_device(const nb::tuple& arrays, const nb::object& outputs, std::uintptr_t stream) {
+    const Use use(busy_, model_.name());
+    auto* const queue = reinterpret_cast<void*>(stream);
+    const auto inputs = device_inputs_of(arrays, model_.inputs(), gpu_);
+    OnDevice<nb::ndarray<>> given;
+    nb::object results = outputs;
+    if (outputs.is_none()) {
+      results = memory_->arrays(queue, given.views);
+    } else {
+      given = device_outputs_of(nb::cast<nb::sequence>(outputs), model_.outputs(), gpu_);
+    }
+    const nb::gil_scoped_release release;
+    session_.run_on_device(inputs.views, given.views, queue);
+    return results;
   }
 
  private:
@@ -38,6 +62,8 @@ class Session {
 
   CompiledModel model_;
   ModelSession session_;
+  int gpu_;
+  std::shared_ptr<OutputMemory> memory_;  // null on a CPU
   std::atomic_flag busy_;
 };
 
@@ -104,10 +130,13 @@ void bind_model(nb::module_& module) {
       .field("same_kernels", &RunShapes::same_kernels);
 
   nb::class_<Session>(module, "Session", "pipit::ModelSession")
-      .def(
-          "run", &Session::run, nb::arg("inputs"), nb::arg("outputs"),
-          nb::sig(
-              "def run(self, inputs: tuple[typing.Any, ...], outputs: typing.Sequence[typing.Any]) -> None"));
+      .def("run", &Session::run, nb::arg("inputs"), nb::arg("outputs"),
+           nb::sig(
+               "def run(self, inputs: tuple[typing.Any, ...], outputs: typing.Sequence[typing.Any]) -> None"))
+      .def("run_on_device", &Session::run_on_device, nb::arg("inputs"), nb::arg("outputs").none(),
+           nb::arg("stream"),
+           nb::sig("def run_on_device(self, inputs: tuple[typing.Any, ...], outputs: "
+                   "typing.Sequence[typing.Any] | None, stream: int) -> list[typing.Any]"));
 
   nb::class_<CompiledModel>(module, "CompiledModel", "pipit::CompiledModel")
       .def_prop_ro("name", &CompiledModel::name)
@@ -124,8 +153,9 @@ void bind_model(nb::module_& module) {
       .def_prop_ro("devices", &CompiledModel::devices)
       .def_prop_ro("arena_bytes", &CompiledModel::arena_bytes)
       .def(
-          "session", [](const CompiledModel& model, int device) { return new Session(model, device); },
-          nb::arg("device") = 0)
+          "session",
+          [](const CompiledModel& model, int device, int gpu) { return new Session(model, device, gpu); },
+          nb::arg("device") = 0, nb::arg("gpu") = -1)
       .def("reshaped", &reshaped, nb::arg("shapes"))
       .def("with_batch", &with_batch, nb::arg("batch"));
 

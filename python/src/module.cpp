@@ -10,6 +10,7 @@ NB_MODULE(_pipit, module) {
   module.def("version", &pipit::version, "'0.1.0': major, minor and patch.");
   bind_errors(module);
   bind_options(module);
+  bind_device_outputs(module);
   bind_model(module);
   bind_async_runner(module);
   bind_classifier(module);
