@@ -6,12 +6,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipit import _device, _log, _pipit
+from pipit import _device, _log, _pipit, _torch
 from pipit._errors import ArgumentError
 from pipit._options import absolute, assign, load_options, model_name, recipe
 
 if TYPE_CHECKING:
     from typing import Unpack
+
+    import torch
 
     from pipit._types import LoadOptions, StrPath
 
@@ -101,9 +103,21 @@ class Model:
 
     __slots__ = ("_gpus", "_inputs", "_native", "_recipe", "_sessions")
 
-    def __init__(self, model: StrPath | bytes, *, name: str | None = None, **options: Unpack[LoadOptions]) -> None:
+    def __init__(
+        self,
+        model: StrPath | bytes | torch.nn.Module,
+        *,
+        name: str | None = None,
+        example: Any = None,
+        **options: Unpack[LoadOptions],
+    ) -> None:
         """See load()."""
         native_options = load_options("load", options)
+        if _torch.is_module(model):
+            name = name or type(model).__name__
+            model = _torch.exported(model, example, options.get("batch"))
+        elif example is not None:
+            raise ArgumentError(f"example is for a torch.nn.Module; the model is of type {type(model).__name__}")
         if isinstance(model, (bytes, bytearray, memoryview)):
             model = bytes(model)
             native = _pipit.load_bytes(model, name or "model.onnx", native_options)
@@ -299,11 +313,19 @@ def _with_batch(recipe: tuple[Any, tuple[Any, ...]], batch: int) -> Model:
     return make(*arguments).with_batch(batch)  # type: ignore[no-any-return]
 
 
-def load(model: StrPath | bytes, *, name: str | None = None, **options: Unpack[LoadOptions]) -> Model:
+def load(
+    model: StrPath | bytes | torch.nn.Module,
+    *,
+    name: str | None = None,
+    example: Any = None,
+    **options: Unpack[LoadOptions],
+) -> Model:
     """Reads and compiles a model.
 
     model: the path of an ONNX file, a name that `pipit models` lists, or the bytes of an ONNX file that refers to no
-    other files; messages call it `name`. Options: device='cpu' | 'cuda' | 'cuda:N', precision='fp32',
+    other files; messages call it `name`. Or a torch.nn.Module, which PyTorch exports to memory as it computes in
+    evaluation mode now, for the shapes of `example`: a tensor, a sequence for several arguments, or a mapping by name.
+    Options: device='cpu' | 'cuda' | 'cuda:N', precision='fp32',
     plan=PATH (for 'int8'), threads=, batch=, shapes={INPUT: SHAPE}, values={INPUT: NUMBERS}, and those that
     pipit.LoadOptions lists. Notes go to the logger "pipit".
 
@@ -315,4 +337,4 @@ def load(model: StrPath | bytes, *, name: str | None = None, **options: Unpack[L
     >>> model.inputs[0].shape
     (1, 3, 32, 32)
     """
-    return Model(model, name=name, **options)
+    return Model(model, name=name, example=example, **options)
