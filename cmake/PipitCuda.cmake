@@ -13,7 +13,7 @@ if(NOT _pipit_cuda STREQUAL "OFF")
     if(NOT CMAKE_CUDA_COMPILER)
       set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
     endif()
-    # Ampere, and as PTX all later ones; 90a: the instructions that only Hopper has, so PTX of it would serve no other GPU.
+    # Ampere, and as PTX all later ones; 90a: the instructions that only Hopper has, whose PTX no other GPU could run.
     set(CMAKE_CUDA_ARCHITECTURES 80 90a-real CACHE STRING "GPU architectures to compile for")
     enable_language(CUDA)
     # CMake before 3.26 does not know how nvcc is asked for C++20.
