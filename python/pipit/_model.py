@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Session:
     """Memory for runs of a model. Only one thread at a time may use a session; a second one gets Error."""
 
-    __slots__ = ("_inputs", "_native", "_on_gpu", "_outputs")
+    __slots__ = ("_empty", "_inputs", "_native", "_on_gpu", "_outputs")
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class Session:
 
         self._native = native
         self._inputs = inputs
+        self._empty = numpy.empty
         self._outputs = [(output.shape, numpy.dtype(output.dtype)) for output in outputs]
         self._on_gpu = on_gpu
 
@@ -75,9 +76,8 @@ class Session:
         if stream is not None:
             raise ArgumentError(f"stream={stream!r}: the model runs on the CPU, which has no streams")
         if results is None:
-            import numpy
-
-            results = [numpy.empty(shape, dtype) for shape, dtype in self._outputs]
+            empty = self._empty
+            results = [empty(shape, dtype) for shape, dtype in self._outputs]
         self._native.run(arrays, results)
         return results
 
