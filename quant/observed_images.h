@@ -27,10 +27,10 @@ struct OutgrownTensor {
 };
 
 /// The tensors whose range in the first `earlier` images says little about the others. Two conditions: the k largest
-/// magnitudes all come from later images, and the largest is at least twice that of the earlier ones, so that a bit of
-/// the 8 is missing. Images drawn alike fulfil the first with a probability of at most (m / (n + m))^k for n earlier and
-/// m later ones; k makes that 1 % for all tensors together (Bonferroni). Nothing where there are too few images.
-/// All tensors have as many peaks.
+/// magnitudes all come from later images, and the largest is at least twice that of the earlier ones, so that one of
+/// the 8 bits is missing. Images drawn alike fulfil the first with a probability of at most (m / (n + m))^k for n
+/// earlier and m later ones; k makes that 1 % for all tensors together (Bonferroni). Nothing where there are too few
+/// images. All tensors have as many peaks.
 std::vector<OutgrownTensor> outgrown_tensors(std::span<const TensorPeaks> tensors, std::size_t earlier);
 
 /// How much of what a model reads is the same in all images, of one input that all of them have in one shape.
