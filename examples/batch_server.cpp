@@ -23,7 +23,7 @@ struct Request {
 int main(int argc, char** argv) try {
   if (argc != 4) throw pipit::Error("usage: batch_server MODEL BATCH REQUESTS");
   pipit::LoadOptions options;
-  options.batch = std::atoi(argv[2]);
+  options.shapes.batch = std::atoi(argv[2]);
   const pipit::CompiledModel model(argv[1], options);
   const pipit::Shape input = model.inputs()[0].shape, output = model.outputs()[0].shape;
   const auto most = static_cast<std::size_t>(input[0]);

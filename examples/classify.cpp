@@ -18,7 +18,7 @@ int main(int argc, char** argv) try {
   // The images run in parallel, so each of them gets one thread. This is faster than the default, which runs one image
   // on all CPUs.
   pipit::ClassifierOptions options;
-  options.load.threads = 1;
+  options.load.device.threads = 1;
   const pipit::Classifier classifier(argv[1], options);
 
   // What the model's file leaves open is filled in with usual values. The notes say where that was a guess.

@@ -12,8 +12,8 @@ int main(int argc, char** argv) try {
   if (argc != 2 && argc != 3) throw pipit::Error("usage: layer_times MODEL [KERNEL]");
 
   pipit::LoadOptions options;
-  options.threads = 1;  // times of one thread are easier to explain
-  if (argc == 3) options.prefer_kernels = {argv[2]};
+  options.device.threads = 1;  // times of one thread are easier to explain
+  if (argc == 3) options.kernels.prefer = {argv[2]};
   const pipit::CompiledModel model(argv[1], options);
   for (const pipit::TensorInfo& input : model.inputs()) std::printf("input   %s\n", input.name.c_str());
   std::printf("memory  %.1f MiB between the layers\n", static_cast<double>(model.arena_bytes()) / (1 << 20));

@@ -13,6 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/platform/thread_pool.h"
 #include "engine/runtime/session.h"
+#include "pipit/detail/checked.h"
 #include "pipit/detail/load.h"
 
 namespace pipit {
@@ -38,16 +39,12 @@ struct AsyncJob {
 
 namespace {
 
+using detail::check_range;
 using detail::Spread;
 using Job = detail::AsyncJob;
 
 // One computes, one is copied to the GPU, one is filled.
 constexpr int kSlots = 3;
-
-void check_range(const char* what, int value, int least, int most) {
-  if (value < least || value > most)
-    throw ArgumentError(fmt::format("{} is {}; expected {} to {}", what, value, least, most));
-}
 
 // `of_run`: threads of a stream that the model was compiled for; 0: to be chosen.
 Spread spread_over_cpu(const AsyncOptions& options, int of_run) {
@@ -67,10 +64,10 @@ Spread spread_over_cpu(const AsyncOptions& options, int of_run) {
 }
 
 CompiledModel load_for(const std::string& model, LoadOptions load, AsyncOptions& options) {
-  if (load.device == DeviceKind::cpu) {
-    if (options.threads == 0) options.threads = load.threads;
+  if (load.device.kind == DeviceKind::cpu) {
+    if (options.threads == 0) options.threads = load.device.threads;
     const Spread spread = spread_over_cpu(options, 0);
-    load.threads = spread.of_stream(0);
+    load.device.threads = spread.of_stream(0);
     options.threads = spread.threads;
     options.streams = spread.streams;
   }

@@ -23,7 +23,8 @@ struct AsyncOptions {
   /// threads of a stream (the number that the model was compiled for if that is less than `threads`, else one); on
   /// GPUs one for each GPU, with copies that overlap with the computation of other runs.
   int streams = 0;
-  /// On the CPU: number of threads of all streams together, at least the number of streams; 0: as LoadOptions::threads.
+  /// On the CPU: number of threads of all streams together, at least the number of streams; 0: as
+  /// DeviceOptions::threads.
   int threads = 0;
   /// Largest number of waiting runs, 1 to 65536; 0: four for each stream.
   int queue = 0;
@@ -40,10 +41,10 @@ class PIPIT_API AsyncRunner {
   using Done = std::function<void(std::exception_ptr error)>;
 
   /// Allocates the sessions and starts the streams. On the CPU throughput is best if the model was compiled for as many
-  /// threads as one stream has (by default LoadOptions::threads = 1), as the other constructor does. Throws
+  /// threads as one stream has (by default DeviceOptions::threads = 1), as the other constructor does. Throws
   /// ArgumentError for options out of range or more streams than threads, and Error if memory cannot be allocated.
   explicit AsyncRunner(const CompiledModel& model, const AsyncOptions& options = {});
-  /// Loads the model for this use: LoadOptions::threads is the number of threads of all streams together unless
+  /// Loads the model for this use: DeviceOptions::threads is the number of threads of all streams together unless
   /// `options` sets it. Also throws what CompiledModel does.
   explicit AsyncRunner(const std::string& model, const LoadOptions& load = {},
                        const AsyncOptions& options = {});

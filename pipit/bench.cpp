@@ -151,7 +151,7 @@ void add_bf16_note(const std::vector<MeasuredRow>& rows, std::vector<std::string
 Json row_json(const BenchRow& row, const BenchOptions& options) {
   Json json;
   json["model"] = row.model;
-  json["device"] = device_name(options.timing.load.device);
+  json["device"] = device_name(options.timing.load.device.kind);
   json["precision"] = precision_name(row.precision);
   json["batch"] = row.batch;
   json["threads"] = row.threads;
@@ -182,7 +182,7 @@ Json row_json(const BenchRow& row, const BenchOptions& options) {
 }
 
 Json document_json(const BenchResult& result, const BenchOptions& options) {
-  const DeviceKind device = options.timing.load.device;
+  const DeviceKind device = options.timing.load.device.kind;
   Json json;
   json["pipit"] = version();
   json["command"] = "bench";
@@ -216,8 +216,8 @@ BenchResult bench(const std::vector<std::string>& models, const BenchOptions& op
   if (options.max_slowdown && groups.size() == rows.size())
     throw ArgumentError(
         "max_slowdown needs a comparison; give `against`, several precisions or several numbers of streams");
-  require_device(load.device);
-  const std::shared_ptr<KernelTuning> tuning = kernel_tuning(load.tuning, load.tuning_cache);
+  require_device(load.device.kind);
+  const std::shared_ptr<KernelTuning> tuning = kernel_tuning(load.kernels.tuning, load.kernels.cache);
   std::int64_t done = 0;
   for (const Group& group : groups) {
     if (options.progress)

@@ -177,10 +177,10 @@ Evaluation evaluate_plan(const std::string& model, const fs::path& plan, const C
 
 PlanOptions planning_of(const CalibrateOptions& options) {
   LoadOptions load;
-  load.threads = options.load.threads;
-  load.prefer_kernels = options.load.prefer_kernels;
-  load.exclude_kernels = options.load.exclude_kernels;
-  load.micro_batch = options.load.micro_batch;
+  load.device.threads = options.load.device.threads;
+  load.kernels.prefer = options.load.kernels.prefer;
+  load.kernels.exclude = options.load.kernels.exclude;
+  load.kernels.micro_batch = options.load.kernels.micro_batch;
   return compile_options(load).planning;
 }
 

@@ -76,7 +76,7 @@ struct Prediction {
 
 /// An image classifier: a model with one input [N, 3, H, W], [N, 1, H, W] (luma) or the same with channels last or
 /// without N, in f32 or u8 (bytes as they are), and an output [N, classes], the first one or the only one of that form.
-/// Where that is one score alone there are two classes, no and yes. LoadOptions::batch says how many images a run
+/// Where that is one score alone there are two classes, no and yes. RunShapes::batch says how many images a run
 /// takes; where there are fewer, the rest is zeros. One thread at a time may use a Classifier; copies share the model
 /// and have memory of their own, so give every thread a copy.
 class PIPIT_API Classifier {
@@ -104,7 +104,7 @@ class PIPIT_API Classifier {
   std::vector<Prediction> classify_encoded(std::span<const std::byte> file, int top = 5);
 
   /// The same for many image files, with one answer for each in their order. Decodes with all threads of the model, and
-  /// runs the model on LoadOptions::batch images at a time. The answers have the same bits as those of classify(),
+  /// runs the model on RunShapes::batch images at a time. The answers have the same bits as those of classify(),
   /// unless the model mixes the samples of a batch. If classify() would throw for an image, throws its exception for
   /// the first such image, and returns no answers.
   std::vector<std::vector<Prediction>> classify_all(std::span<const std::filesystem::path> images,

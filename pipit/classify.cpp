@@ -155,7 +155,7 @@ Classification classify(const std::string& name, const std::vector<std::filesyst
   const bool quantized = is_quantized(model.graph);
   ImageFiles files = image_files(paths);
   RunnerOptions how{classifier.load, {}, preparation.preprocess, {}};
-  if (classifier.load.device == DeviceKind::cuda) how.byte_images = preparation.preprocess;
+  if (classifier.load.device.kind == DeviceKind::cuda) how.byte_images = preparation.preprocess;
   Runner runner(model.name, std::move(model.graph), how);
   if (options.note) {
     for (const std::string& note : runner.notes) options.note(note);

@@ -61,7 +61,7 @@ struct Classification {
   std::string json;                ///< all of it, as `pipit classify --json` writes it (docs/json.md)
 };
 
-/// Classifies image files; a folder stands for the images below it. Images are decoded on LoadOptions::threads while
+/// Classifies image files; a folder stands for the images below it. Images are decoded on DeviceOptions::threads while
 /// the model runs. An image that fails has its error, and the others continue. Throws what Classifier does for the
 /// model, and ArgumentError for invalid options. May be called from any thread.
 PIPIT_API Classification classify(const std::string& model, const std::vector<std::filesystem::path>& images,

@@ -196,7 +196,7 @@ CompiledModel::CompiledModel(std::span<const std::byte> onnx, const std::string&
                              const LoadOptions& options)
     : state_(detail::read_and_compile(onnx, name, options)) {}
 
-CompiledModel CompiledModel::reshaped(const RunShapes& shapes) const {
+CompiledModel CompiledModel::reshaped(const RunShapes& shapes, const ReshapeOptions& how) const {
   if (!state_->source)
     fail(
         "{}: the model was loaded from bytes, which it does not keep, or by a Classifier: load it again for "
@@ -204,10 +204,8 @@ CompiledModel CompiledModel::reshaped(const RunShapes& shapes) const {
         "other shapes",
         name());
   LoadOptions options = state_->options;
-  options.batch = shapes.batch;
-  options.dimensions = shapes.dimensions;
-  options.shapes = shapes.shapes;
-  const ExecutionPlan* like = shapes.same_kernels ? state_->plans[0].get() : nullptr;
+  options.shapes = shapes;
+  const ExecutionPlan* like = how.same_kernels ? state_->plans[0].get() : nullptr;
   const std::shared_ptr<detail::CompiledState> state = detail::compile_model(
       detail::read_model(*state_->source, options), options, {.preprocess = nullptr, .like = like});
   state->source = state_->source;
@@ -215,11 +213,11 @@ CompiledModel CompiledModel::reshaped(const RunShapes& shapes) const {
 }
 
 CompiledModel CompiledModel::with_batch(std::int64_t batch) const {
-  RunShapes shapes{.batch = batch, .dimensions = state_->options.dimensions};
-  for (const auto& [input, shape] : state_->options.shapes) {
+  RunShapes shapes{.batch = batch, .dimensions = state_->options.shapes.dimensions};
+  for (const auto& [input, shape] : state_->options.shapes.inputs) {
     const Shape& first = inputs()[0].shape;  // there are inputs where they have shapes
     const bool has_batch = shape.rank() > 0 && first.rank() > 0 && shape[0] == first[0];
-    shapes.shapes.emplace(input, has_batch ? shape.with(0, batch) : shape);
+    shapes.inputs.emplace(input, has_batch ? shape.with(0, batch) : shape);
   }
   return reshaped(shapes);
 }

@@ -3,11 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <initializer_list>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,7 +13,7 @@
 
 #include "pipit/error.h"
 #include "pipit/export.h"
-#include "pipit/precision.h"
+#include "pipit/load_options.h"
 #include "pipit/types.h"
 
 namespace pipit {
@@ -27,64 +25,8 @@ struct PIPIT_API SessionState;
 }  // namespace internal::detail
 /// @endcond
 
-/// How kernels are chosen where several can run a layer.
-enum class Tuning : std::uint8_t {
-  by_order,  ///< by a documented order and its cost models, never by time: the same kernels and bits every time
-  all,  ///< all that accept a layer are timed; takes seconds to minutes, once where a cache keeps the times
-};
-
-/// How a model is read and compiled. The defaults are those of the `pipit` command.
-struct LoadOptions {
-  /// Samples of a run, at least 1. Unset: what the file fixes, else 1. Throws Error where the file fixes another
-  /// number, and ArgumentError where `dimensions` or `shapes` say another one.
-  std::optional<std::int64_t> batch = {};
-  /// Extents of symbolic dimensions, by their names in the file.
-  std::map<std::string, std::int64_t> dimensions = {};
-  /// Shapes of inputs that the file leaves open, by input; these take precedence over `dimensions`.
-  std::map<std::string, Shape> shapes = {};
-
-  /// Values of inputs by name, one number for all elements or one for each: the input becomes a constant, which decides
-  /// conditions and shapes that depend on it, and is none of CompiledModel::inputs().
-  std::map<std::string, std::vector<double>> values = {};
-  /// The same from .npy files, by input.
-  std::map<std::string, std::filesystem::path> arrays = {};
-  /// The one output to keep, by name. Empty: all.
-  std::string output = {};
-
-  /// Where the model runs. Throws when there is no such device or the build has no support for it.
-  DeviceKind device = DeviceKind::cpu;
-  /// For DeviceKind::cuda: ordinals of the GPUs that get a copy each. Empty: GPU 0.
-  std::vector<int> gpus = {};
-  /// CPU threads of a run; 0: all CPUs that this process may use, as affinity mask and control groups say, or at most
-  /// as many of them as the environment variable PIPIT_NUM_THREADS says. Sessions with the same number share one pool.
-  int threads = 0;
-  /// What the model computes in: a Precision, Int8, Int8Dynamic or W4.
-  ModelPrecision precision = {};
-
-  /// How kernels are chosen.
-  Tuning tuning = Tuning::by_order;
-  /// File with the times of earlier runs. Tuning::all reads and adds to it; Tuning::by_order only takes what is in it,
-  /// for this machine, and the order for all else. Empty: `tuning.json` in $PIPIT_CACHE_DIR, else
-  /// `pipit/tuning.json` in the user's cache folder, for Tuning::all; else none.
-  std::filesystem::path tuning_cache = {};
-  /// Kernels to use wherever they accept a layer, as `pipit inspect --why` names them: "NAME", or "TYPE=NAME" for
-  /// layers of one type, Conv for convolutions in every precision. "winograd" is each kernel named winograd_... Those
-  /// for a type go first, then the order counts.
-  std::vector<std::string> prefer_kernels = {};
-  /// Kernels never to use, named so, too; goes before prefer_kernels. Without "winograd" convolutions on the CPU are
-  /// slower, and about one decimal digit more exact.
-  std::vector<std::string> exclude_kernels = {};
-  /// For DeviceKind::cuda: layers without a GPU kernel run on the CPU, through copies; otherwise they are an error.
-  bool allow_fallback = false;
-  /// On the CPU: how many samples of a batch go through all layers together; 0: all. Without a value it is chosen.
-  std::optional<std::int64_t> micro_batch = {};
-};
-
-/// The shapes of a run. The members mean the same as those of LoadOptions.
-struct RunShapes {
-  std::optional<std::int64_t> batch = {};               ///< samples
-  std::map<std::string, std::int64_t> dimensions = {};  ///< extents of symbolic dimensions
-  std::map<std::string, Shape> shapes = {};             ///< shapes of inputs
+/// How CompiledModel::reshaped() chooses kernels.
+struct ReshapeOptions {
   /// On the CPU: layers run with the kernels of the original model wherever these accept the shapes, so that both
   /// models share all packed weights. False: kernels are chosen for the new shapes, which can be faster, but other
   /// kernels pack their own weights.
@@ -307,7 +249,7 @@ class PIPIT_API CompiledModel {
   std::span<const std::string> notes() const;
   /// What the model's file says of itself, by key.
   const std::map<std::string, std::string>& metadata() const;
-  /// The number of devices that have a copy: LoadOptions::gpus, else 1.
+  /// The number of devices that have a copy: DeviceOptions::gpus, else 1.
   int devices() const;
   /// Bytes that a session needs for values between the layers.
   std::size_t arena_bytes() const;
@@ -318,10 +260,10 @@ class PIPIT_API CompiledModel {
 
   /// The same model for other shapes, read again and compiled with otherwise the same options. On the CPU both share
   /// the packed weights that are equal, as all models of a process do: only layers with other kernels
-  /// (RunShapes::same_kernels) take memory for their own. Throws what the constructor does, and Error for a model that
-  /// was loaded from bytes, which it does not keep, or by a Classifier: load such a model again, which also shares
+  /// (ReshapeOptions::same_kernels) take memory for their own. Throws what the constructor does, and Error for a model
+  /// that was loaded from bytes, which it does not keep, or by a Classifier: load such a model again, which also shares
   /// equal packed weights.
-  CompiledModel reshaped(const RunShapes& shapes) const;
+  CompiledModel reshaped(const RunShapes& shapes, const ReshapeOptions& options = {}) const;
   /// The same model for another number of samples.
   CompiledModel with_batch(std::int64_t batch) const;
 

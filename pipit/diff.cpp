@@ -140,7 +140,7 @@ Json layer_json(const LayerError& layer) {
 Difference diff(const std::string& name, std::span<const fs::path> given, const fs::path& plan,
                 const DiffOptions& options) {
   const ScopedFloatMode mode;
-  require_device(options.load.device);
+  require_device(options.load.device.kind);
   Model model = read_model(name, options.load, {.run_batch = {}, .classifies = true});
   need_floating_point(model, "compare");
   QuantizationPlan scales = read_plan_for(plan, model.graph);
@@ -165,8 +165,8 @@ Difference diff(const std::string& name, std::span<const fs::path> given, const 
   // Kernels chosen by timing may differ from run to run in the last digits.
   LoadOptions load = options.load;
   load.precision = Precision::fp32;
-  load.tuning = Tuning::by_order;
-  load.tuning_cache.clear();
+  load.kernels.tuning = Tuning::by_order;
+  load.kernels.cache.clear();
   const MixedModel mixed(std::move(fused), std::move(scales), compile_options(load));
   const auto fp32 = mixed.in_fp32();
   const SampleInputs inputs(fp32->graph());

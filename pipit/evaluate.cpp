@@ -59,14 +59,14 @@ Candidate load_candidate(const std::string& name, const LoadOptions& load, const
                          const EvaluateOptions& options) {
   // The folder is read for the batch before the model, and again when the model's labels are known.
   Model model = read_model(
-      name, load, {.run_batch = useful_batch(load.batch, folder, options.limit), .classifies = true});
+      name, load, {.run_batch = useful_batch(load.shapes.batch, folder, options.limit), .classifies = true});
   const std::vector<fs::path> files = list_images(folder).paths;
   const ClassifierOptions& classifier = options.classifier;
   const Preparation preparation = prepare_files(model, classifier.preprocess, files);
   RunnerOptions how{load, {}, {}, {}};
   if (preparation.source != Preparation::Source::arrays) {
     how.preprocess = preparation.preprocess;
-    if (load.device == DeviceKind::cuda) how.byte_images = preparation.preprocess;
+    if (load.device.kind == DeviceKind::cuda) how.byte_images = preparation.preprocess;
   }
   const bool quantized = is_quantized(model.graph);
   std::vector<Runner> runners = make_runners(model.name, std::move(model.graph), how);
@@ -322,7 +322,7 @@ void add_accuracy(Evaluation& result, const Accuracy& accuracy, const Labels& la
 
 void check(const EvaluateOptions& options) {
   const LoadOptions& load = options.classifier.load;
-  if (!load.gpus.empty() && load.device != DeviceKind::cuda)
+  if (!load.device.gpus.empty() && load.device.kind != DeviceKind::cuda)
     throw ArgumentError("GPUs are named, but the device is the CPU");
   if (options.max_drop && !options.against)
     throw ArgumentError("a largest drop is one against something: set `against` as well");
@@ -367,7 +367,7 @@ Evaluation evaluate(const std::string& model, const fs::path& folder, const Eval
   result.excluded = excluded_images(own.left_out, score.unreadable);
   result.images_per_s = score.images_per_s();
   result.model_images_per_s = score.model_images_per_s();
-  const std::vector<int>& gpus = options.classifier.load.gpus;
+  const std::vector<int>& gpus = options.classifier.load.device.gpus;
   for (std::size_t d = 0; d < gpus.size(); ++d)
     result.devices.push_back({gpus[d], score.devices[d].images, score.devices[d].images_per_s()});
   result.quantized = own.quantized;

@@ -41,7 +41,7 @@ struct Baseline {
 
 /// How a model is evaluated.
 struct EvaluateOptions {
-  /// How the model is read and compiled. LoadOptions::batch may be any; LoadOptions::gpus share the images.
+  /// How the model is read and compiled. RunShapes::batch may be any; DeviceOptions::gpus share the images.
   ClassifierOptions classifier = {};
   /// CSV file with the classes of the images, instead of the names of folders and files: one line for each image with
   /// its path below the folder, a comma, and its classes (names or indices) with ';' between. Empty: none.
@@ -71,7 +71,7 @@ struct Evaluation {
   std::vector<ExcludedImage> excluded;  ///< that could not be used
   double images_per_s = 0;              ///< with decoding
   double model_images_per_s = 0;        ///< by the time in kernels alone; GPUs add up
-  std::vector<DeviceSpeed> devices;     ///< for LoadOptions::gpus
+  std::vector<DeviceSpeed> devices;     ///< for DeviceOptions::gpus
   struct Comparison {
     Drop drop;                         ///< of the model against the base
     std::int64_t other_answers = 0;    ///< images that both answered differently
@@ -92,9 +92,9 @@ struct Evaluation {
 
 /// Runs a model over the images of `folder`: one sub-folder for each class, all named by label or all by class index,
 /// or files whose names begin with the class index and '_'; arrays (.npy, .npz) as well. Images are decoded on
-/// LoadOptions::threads while the model runs. Throws what Classifier does, Error where no image can be used, and for an
-/// `against` with another number of classes; ArgumentError for options that contradict each other. May be called from
-/// any thread.
+/// DeviceOptions::threads while the model runs. Throws what Classifier does, Error where no image can be used, and for
+/// an `against` with another number of classes; ArgumentError for options that contradict each other. May be called
+/// from any thread.
 PIPIT_API Evaluation evaluate(const std::string& model, const std::filesystem::path& folder,
                               const EvaluateOptions& options = {});
 

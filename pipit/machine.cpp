@@ -6,6 +6,7 @@
 #include "engine/platform/device.h"
 #include "engine/platform/thread_pool.h"
 #include "models/image/decode.h"
+#include "pipit/detail/checked.h"
 #include "pipit/measuring/ceilings_json.h"
 #include "pipit/measuring/json.h"
 #include "pipit/measuring/machine.h"
@@ -55,20 +56,20 @@ double MachineCeilings::flops(const std::string& products) const {
 }
 
 CeilingsResult measure_ceilings(const CeilingsOptions& options) {
-  if (options.threads < 0)
-    throw ArgumentError(fmt::format("threads is {}; expected 0 or more", options.threads));
-  require_device(options.device);
-  const int threads = options.threads == 0 ? default_threads() : options.threads;
+  detail::check_single_device(options.device);
+  const DeviceKind device = options.device.kind;
+  require_device(device);
+  const int threads = options.device.threads == 0 ? default_threads() : options.device.threads;
   CeilingsResult result;
   result.file = detail::ceilings_file();
   result.kept_days = detail::kMaxDays;
   detail::KeptCeilings found;
   if (options.kept) {
-    found = detail::kept_ceilings(result.file, options.device, 0, threads);
+    found = detail::kept_ceilings(result.file, device, 0, threads);
     if (!found.ceilings.known()) fail("{}; 'pipit ceilings' measures them", found.problem);
   } else {
     if (!result.file.empty()) detail::prepare_ceilings_file(result.file);
-    found.ceilings = detail::measure_ceilings(options.device, 0, threads, options.progress);
+    found.ceilings = detail::measure_ceilings(device, 0, threads, options.progress);
     const std::string problem = result.file.empty() ? "" : detail::keep_ceilings(result.file, found.ceilings);
     if (!problem.empty())
       result.notes.push_back(problem + "; what other processes keep at the same moment may be lost");

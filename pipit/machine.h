@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "pipit/export.h"
+#include "pipit/load_options.h"
 #include "pipit/types.h"
 
 namespace pipit::tools {
@@ -84,9 +85,9 @@ struct MachineCeilings {
 
 /// Which ceilings to measure or read.
 struct CeilingsOptions {
-  DeviceKind device = DeviceKind::cpu;  ///< cuda: the first GPU
-  int threads = 0;                      ///< CPU threads; 0: all that this process may use
-  bool kept = false;                    ///< read stored ceilings, without measuring
+  /// Of GPUs GPU 0. DeviceOptions::gpus and allow_fallback are an ArgumentError.
+  DeviceOptions device = {};
+  bool kept = false;  ///< read stored ceilings, without measuring
   /// Called after each measurement with the number of measurements done and of all measurements. An exception from it
   /// ends the work, and nothing is stored. May be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
@@ -103,8 +104,8 @@ struct CeilingsResult {
 };
 
 /// Measures the ceilings of this machine, which takes some seconds, and stores them in the user's cache folder for
-/// profile_model(); or returns stored ceilings. Throws Error if the device cannot be used, if the file cannot be
-/// written or, with CeilingsOptions::kept, if it has none for this machine.
+/// profile_model(); or returns stored ceilings. Throws ArgumentError for invalid options, Error if the device cannot be
+/// used, if the file cannot be written or, with CeilingsOptions::kept, if it has none for this machine.
 PIPIT_API CeilingsResult measure_ceilings(const CeilingsOptions& options = {});
 
 }  // namespace pipit::tools

@@ -27,6 +27,7 @@
 #include "pipit/fetch.h"
 #include "pipit/gpu_memory.h"
 #include "pipit/inspect.h"
+#include "pipit/load_options.h"
 #include "pipit/machine.h"
 #include "pipit/option_values.h"
 #include "pipit/output_file.h"

@@ -164,9 +164,9 @@ ProfileResult profile_model(const std::string& model, const ProfileModelOptions&
   const ScopedFloatMode mode;
   const LoadOptions& load = options.timing.load;
   const std::vector<TimedSetting> settings = settings_of(options.timing);
-  Surroundings surroundings(load.device);
+  Surroundings surroundings(load.device.kind);
   if (!options.accuracy.empty()) surroundings.accuracy = read_accuracy(options.accuracy.string());
-  const std::shared_ptr<KernelTuning> tuning = kernel_tuning(load.tuning, load.tuning_cache);
+  const std::shared_ptr<KernelTuning> tuning = kernel_tuning(load.kernels.tuning, load.kernels.cache);
   if (options.progress.planned) {
     std::vector<Stage> stages;
     for (const TimedSetting& setting : settings) stages.push_back({setting.text()});

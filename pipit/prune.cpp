@@ -87,9 +87,9 @@ void check(const PruneOptions& options, const fs::path& images) {
     if (std::ranges::find(all, value) == all.end())
       throw ArgumentError(fmt::format("{} {}; expected one of {}", what, value, fmt::join(all, ", ")));
   };
-  if (load.device != DeviceKind::cpu || (load.precision.kind() != Precision::fp32 && !for_int8(options)))
+  if (load.device.kind != DeviceKind::cpu || (load.precision.kind() != Precision::fp32 && !for_int8(options)))
     throw ArgumentError(fmt::format("pruning for {} on {} is not possible; expected fp32 or int8 on cpu",
-                                    load.precision.name(), device_name(load.device)));
+                                    load.precision.name(), device_name(load.device.kind)));
   if (const Int8* const int8 = load.precision.int8();
       int8 != nullptr && !(int8->plan.empty() && int8->keep.empty()))
     throw ArgumentError(
@@ -119,7 +119,7 @@ PruningOptions pruning_options(const PruneOptions& options) {
   const bool keeps = options.goal.keep.has_value();
   const bool all = options.mode == PruneMode::automatic && !keeps;
   PruningOptions how;
-  how.path.walk.threads = how.removal.walk.threads = options.classifier.load.threads;
+  how.path.walk.threads = how.removal.walk.threads = options.classifier.load.device.threads;
   how.path.elimination.importance = importance_of(options.importance);
   how.path.rows = takes_rows(options);
   how.path.taps = options.rows == PrunedRows::channel               ? RowTaps::all
@@ -193,7 +193,7 @@ class Pruner {
     const Preparation preparation = prepare_for(model_, options.classifier.preprocess);
     preprocess_ = preparation.preprocess;
     tell(notes_on(model_, preparation, true, false, {}, 0));
-    symbolic_batch_ = !model_.fixed_batch && !options.classifier.load.batch;
+    symbolic_batch_ = !model_.fixed_batch && !options.classifier.load.shapes.batch;
     plan_ = empty_plan(model_, preprocess_);
     dense_ = fuse(std::move(model_.graph));
     output_.emplace(class_output(dense_, model_, options.classifier.scores, options.classifier.threshold));
@@ -207,7 +207,7 @@ class Pruner {
 
   PrunedModel run(const fs::path& output) {
     const SampleInputs input(dense_);
-    const std::shared_ptr<ThreadPool> pool = shared_pool(options_.classifier.load.threads);
+    const std::shared_ptr<ThreadPool> pool = shared_pool(options_.classifier.load.device.threads);
     const std::int64_t found = std::ssize(split_.search) + std::ssize(split_.unseen);
     const std::int64_t calibrated = images_to_fit_on();
     if (options_.progress.planned) options_.progress.planned(stages_of(options_.goal, for_int8(options_)));
@@ -489,7 +489,7 @@ PrunedModel prune(const std::string& name, const fs::path& folder, const fs::pat
   check(options, folder);
   const ClassifierOptions& classifier = options.classifier;
   check_output_file(output, std::array{name, folder.string(), options.check.string(),
-                                       classifier.labels.string(), classifier.load.tuning_cache.string()});
+                                       classifier.labels.string(), classifier.load.kernels.cache.string()});
   return Pruner(read_model(name, classifier.load), folder, options).run(output);
 }
 

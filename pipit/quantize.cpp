@@ -58,7 +58,7 @@ QuantizedFile quantize(const std::string& model, const std::filesystem::path& pl
   Model loaded = detail::read_model(model, options.load);
   const bool is_signed = options.signed_activations || options.target == QuantizeTarget::tensorrt;
   const detail::FileForm form = {.activations = is_signed ? DType::i8 : DType::u8,
-                                 .symbolic_batch = !loaded.fixed_batch && !options.load.batch,
+                                 .symbolic_batch = !loaded.fixed_batch && !options.load.shapes.batch,
                                  .qdq = form_for(options.target)};
   const detail::QuantizedFile file =
       detail::quantized_file(std::move(loaded), plan, detail::kept_of(options.keep), form);

@@ -14,6 +14,7 @@
 #include "engine/platform/thread_pool.h"
 #include "layers/cpu_kernels.h"
 #include "layers/passes/pipeline.h"
+#include "pipit/detail/checked.h"
 #include "pipit/detail/importance.h"
 #include "pipit/detail/load.h"
 #include "pipit/measuring/json.h"
@@ -47,14 +48,13 @@ bool usual(const ConvPoint& p) {
 }
 
 bool on_gpu(const SweepRun& run) {
-  return run.device == DeviceKind::cuda;
+  return run.device.kind == DeviceKind::cuda;
 }
 
 void check(const SweepRun& run, const std::vector<Precision>& precisions) {
   if (!(run.seconds >= 0 && run.seconds <= 3600))
     throw ArgumentError(fmt::format("seconds is {}; expected 0 to 3600", run.seconds));
-  if (run.threads < 0 || run.threads > 1024)
-    throw ArgumentError(fmt::format("{} threads; expected 0 to 1024", run.threads));
+  check_single_device(run.device);
   if (run.resume && run.results.empty()) throw ArgumentError("resume needs a file of results");
   if (precisions.empty()) throw ArgumentError("precisions is empty; give at least one");
   for (const Precision precision : precisions) {
@@ -63,11 +63,11 @@ void check(const SweepRun& run, const std::vector<Precision>& precisions) {
       throw ArgumentError(fmt::format("precision {} cannot be swept; expected fp32, fp16, bf16 or int8",
                                       precision_name(precision)));
   }
-  require_device(run.device);
+  require_device(run.device.kind);
 }
 
 int threads_of(const SweepRun& run) {
-  return run.threads == 0 ? default_threads() : run.threads;
+  return run.device.threads == 0 ? default_threads() : run.device.threads;
 }
 
 // For the first line of results: rows of another machine, instruction set or version do not go on.
@@ -75,7 +75,7 @@ Json machine_json(const SweepRun& run) {
   const int threads = threads_of(run);
   return {{"device", on_gpu(run) ? gpu_description(0) : cpu_description()},
           {"threads", threads},
-          {"machine", machine_identity(run.device, 0, threads)},
+          {"machine", machine_identity(run.device.kind, 0, threads)},
           {"pipit", version()}};
 }
 
@@ -174,8 +174,8 @@ void measure_missing(std::vector<std::vector<ConvRow>> layers, const ConvSweepOp
   std::erase_if(layers, [](const std::vector<ConvRow>& rows) { return rows.empty(); });
   if (layers.empty()) return;
   const SweepRun& run = options.run;
-  ConvSweepTarget target{run.device, run.threads, result.bases, run.seconds, {}};
-  if (options.floor) target.ceilings = machine_ceilings(run.device, 0, threads_of(run), run.note);
+  ConvSweepTarget target{run.device.kind, run.device.threads, result.bases, run.seconds, {}};
+  if (options.floor) target.ceilings = machine_ceilings(run.device.kind, 0, threads_of(run), run.note);
   ConvMeasurement sweep(std::move(target));
   for (std::size_t l = 0; l < layers.size(); ++l) {
     std::vector<ConvRow>& rows = layers[l];
@@ -378,7 +378,7 @@ SparsitySweep sweep_sparsity(const SparsitySweepOptions& options) {
   }
   SparsitySweep result;
   std::set<std::string> wanted;
-  const LayerMachine machine(run.device, run.threads);
+  const LayerMachine machine(run.device.kind, run.device.threads);
   std::int64_t done = 0;
   for (std::size_t l = 0; l < layers.size(); ++l) {
     std::unique_ptr<SparsityMeasurement> measuring;

@@ -21,8 +21,8 @@ namespace pipit::tools {
 
 /// Options that both sweeps have.
 struct SweepRun {
-  DeviceKind device = DeviceKind::cpu;  ///< where layers run; on a GPU, GPU 0
-  int threads = 0;                      ///< CPU threads of a run; 0: all that this process may use
+  /// Where layers run; of GPUs GPU 0. DeviceOptions::gpus and allow_fallback are an ArgumentError.
+  DeviceOptions device = {};
   /// Time limit of a row: the compared variants run in turns until it is used up, but at least 3 to 7 times.
   double seconds = 0;
   /// File for every row as a line of JSON, written as soon as it is measured; the line is on disk before the next row

@@ -16,8 +16,8 @@ namespace pipit::tools {
 struct TimingOptions {
   LoadOptions load = {};                        ///< how models are read and compiled
   std::vector<ModelPrecision> precisions = {};  ///< instead of LoadOptions::precision
-  std::vector<std::int64_t> batches = {};       ///< instead of LoadOptions::batch
-  std::vector<int> threads = {};                ///< instead of LoadOptions::threads
+  std::vector<std::int64_t> batches = {};       ///< instead of RunShapes::batch
+  std::vector<int> threads = {};                ///< instead of DeviceOptions::threads
   /// FILE or NAME=FILE for inputs: a .npy file with the shape of the input or of one sample, which is repeated through
   /// the batch, or an image, which is prepared as by a Classifier. Inputs without a file get random numbers, always the
   /// same.

@@ -41,13 +41,13 @@ constexpr char kCalibrating[] = "calibrating", kJudging[] = "judging layers", kM
 
 Precision keep_as_of(const TuneOptions& options) {
   if (options.keep_as) return *options.keep_as;
-  if (options.classifier.load.device == DeviceKind::cuda) return Precision::fp16;
+  if (options.classifier.load.device.kind == DeviceKind::cuda) return Precision::fp16;
   return cpu_multiplies_bf16() ? Precision::bf16 : Precision::fp32;
 }
 
 // Whether the whole model in bf16 is worth measuring.
 bool tries_bf16(const TuneOptions& options) {
-  return options.classifier.load.device == DeviceKind::cpu &&
+  return options.classifier.load.device.kind == DeviceKind::cpu &&
          (keep_as_of(options) == Precision::bf16 || cpu_multiplies_bf16());
 }
 
@@ -231,8 +231,8 @@ TunedPlan tune(const std::string& name, const fs::path& folder, const fs::path& 
   const ClassifierOptions& classifier = options.classifier;
   // Not the plan, which may be changed in place.
   check_output_file(output, std::array{name, folder.string(), classifier.labels.string(),
-                                       classifier.load.tuning_cache.string()});
-  require_device(classifier.load.device);  // before images are calibrated on
+                                       classifier.load.kernels.cache.string()});
+  require_device(classifier.load.device.kind);  // before images are calibrated on
   const auto tell = [&](const std::vector<std::string>& notes) {
     for (const std::string& note : notes)
       if (options.note) options.note(note);

@@ -171,7 +171,8 @@ std::string compare(const ConstTensorView& output, const NamedTensor& stored, co
 // The options, and what all tests share.
 struct Verifier {
   const VerifyOptions& options;
-  std::shared_ptr<KernelTuning> tuning = kernel_tuning(options.load.tuning, options.load.tuning_cache);
+  std::shared_ptr<KernelTuning> tuning =
+      kernel_tuning(options.load.kernels.tuning, options.load.kernels.cache);
 
   std::vector<std::string> notes;  // of the test that runs
 
@@ -315,7 +316,7 @@ Json test_json(const VerifiedTest& test) {
 Verification verify(const std::vector<fs::path>& folders, const VerifyOptions& options) {
   // An error that would hit every test ends the work instead of failing one test.
   check(options);
-  require_device(options.load.device);
+  require_device(options.load.device.kind);
   const ScopedFloatMode mode;
   const std::vector<Found> tests = find_tests(folders);
   Verifier verifier{options};

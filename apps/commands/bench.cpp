@@ -33,7 +33,7 @@ struct BenchOptions {
 
 void print_table(const std::vector<tools::BenchRow>& rows, const tools::BenchOptions& how, int width) {
   using enum Table::Align;
-  const bool gpu = how.timing.load.device == DeviceKind::cuda;
+  const bool gpu = how.timing.load.device.kind == DeviceKind::cuda;
   const bool streams = !how.streams.empty();
   std::vector<Table::Column> columns = {
       {"model", left, 0, true}, {"precision"}, {"batch", right}, {"threads", right}};

@@ -41,7 +41,7 @@ void print_text(const CeilingsOptions& options, const tools::CeilingsResult& res
 int ceilings(const CeilingsOptions& options) {
   const bool gpu = options.device == "cuda";
   tools::CeilingsOptions how = options.how;
-  how.device = gpu ? DeviceKind::cuda : DeviceKind::cpu;
+  how.device.kind = gpu ? DeviceKind::cuda : DeviceKind::cpu;
   std::optional<Progress> progress;
   ProgressReport measuring;
   how.progress = [&](std::int64_t done, std::int64_t total) {
@@ -73,7 +73,8 @@ void add_ceilings(CLI::App& app, int& exit_code) {
   one_of(command->add_option("--device", options->device, "Device whose ceilings are measured"),
          {"cpu", "cuda"})
       ->capture_default_str();
-  command->add_option("--threads", options->how.threads, "CPU threads; 0: all CPUs this process may use")
+  command
+      ->add_option("--threads", options->how.device.threads, "CPU threads; 0: all CPUs this process may use")
       ->check(thread_count())
       ->capture_default_str();
   command->add_flag("--kept", options->how.kept, "Show the stored ceilings, and measure nothing");

@@ -102,7 +102,7 @@ tools::EvaluateOptions library_options(const EvaluateOptions& options) {
   LoadOptions& load = how.classifier.load;
   load = options.common.load_options();
   options.model.add_to(load);
-  load.gpus = options.devices;
+  load.device.gpus = options.devices;
   how.classifier.preprocess = options.image.preprocess_options();
   how.classifier.labels = options.image.labels;
   how.classifier.scores = options.image.score_kind();

@@ -207,14 +207,14 @@ ModelPrecision CommonOptions::with_options(Precision kind) const {
 
 LoadOptions CommonOptions::load_options() const {
   LoadOptions load;
-  load.device = device;
-  load.threads = threads;
+  load.device.kind = device;
+  load.device.threads = threads;
   load.precision = with_options(precision);
   tuning.add_to(load);
-  load.prefer_kernels = prefer_kernels;
-  load.exclude_kernels = exclude_kernels;
-  load.allow_fallback = allow_fallback;
-  load.micro_batch = micro_batch;
+  load.kernels.prefer = prefer_kernels;
+  load.kernels.exclude = exclude_kernels;
+  load.device.allow_fallback = allow_fallback;
+  load.kernels.micro_batch = micro_batch;
   return load;
 }
 

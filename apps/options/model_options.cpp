@@ -51,13 +51,13 @@ void ModelOptions::add_extents(CLI::App& command, std::vector<std::string>& dims
 }
 
 void ModelOptions::add_to(LoadOptions& options) const {
-  options.batch = batch;
+  options.shapes.batch = batch;
   for (const std::string& text : dims) {
     const auto [name, value] = parse_named_value(text);
     const auto extent = parse_extent(value);
     if (name.empty() || !extent)
       throw CLI::ValidationError("--dim", "'" + text + "' is not NAME=VALUE with a positive integer");
-    options.dimensions.insert_or_assign(name, *extent);
+    options.shapes.dimensions.insert_or_assign(name, *extent);
   }
   for (const std::string& text : shapes) {
     const auto [name, value] = parse_named_value(text);
@@ -68,20 +68,20 @@ void ModelOptions::add_to(LoadOptions& options) const {
           fmt::format("'{}' is not NAME=1x3x224x224: 1 to {} positive integers with x between them", text,
                       kMaxRank));
     }
-    options.shapes.insert_or_assign(name, *shape);
+    options.shapes.inputs.insert_or_assign(name, *shape);
   }
   for (const std::string& text : values) {
     const auto [name, list] = parse_named_value(text);
     const auto numbers = parse_numbers(list);
     if (name.empty() || !numbers)
       throw CLI::ValidationError("--value", "'" + text + "' is not NAME=NUMBER or NAME=a,b,c");
-    options.values.insert_or_assign(name, *numbers);
+    options.constants.values.insert_or_assign(name, *numbers);
   }
   for (const std::string& text : arrays) {
     const auto [name, file] = parse_named_value(text);
     if (name.empty() || file.empty())
       throw CLI::ValidationError("--input", "'" + text + "' is not NAME=FILE.npy");
-    options.arrays.insert_or_assign(name, std::string(file));
+    options.constants.arrays.insert_or_assign(name, std::string(file));
   }
   options.output = output;
 }

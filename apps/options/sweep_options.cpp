@@ -45,8 +45,8 @@ std::vector<Precision> SweepOptions::all_precisions() const {
 
 tools::SweepRun SweepOptions::run(std::optional<Progress>& bar) const {
   tools::SweepRun how;
-  how.device = common.device;
-  how.threads = common.threads;
+  how.device.kind = common.device;
+  how.device.threads = common.threads;
   how.seconds = seconds;
   how.results = results;
   how.resume = resume;

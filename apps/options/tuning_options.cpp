@@ -28,8 +28,8 @@ void TuningOptions::add_to(CLI::App& command) {
 }
 
 void TuningOptions::add_to(LoadOptions& options) const {
-  options.tuning = measured_ ? Tuning::all : Tuning::by_order;
-  options.tuning_cache = file_;
+  options.kernels.tuning = measured_ ? Tuning::all : Tuning::by_order;
+  options.kernels.cache = file_;
 }
 
 }  // namespace pipit::internal::apps

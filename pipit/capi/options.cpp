@@ -110,7 +110,7 @@ void set_precision(pipit_options& o, const std::string& v) {
 }
 
 void set_device(pipit_options& o, const std::string& v) {
-  o.load.device = one_of(named_by(device_name, {DeviceKind::cpu, DeviceKind::cuda}), v);
+  o.load.device.kind = one_of(named_by(device_name, {DeviceKind::cpu, DeviceKind::cuda}), v);
 }
 
 void set_scores(pipit_options& o, const std::string& v) {
@@ -148,7 +148,7 @@ void add_dimension(pipit_options& o, const std::string& v) {
   const auto [name, text] = named(v, kForm);
   const std::optional<std::int64_t> extent = tools::parse_extent(text);
   if (!extent) throw Refused{kForm};
-  o.load.dimensions.insert_or_assign(name, *extent);
+  o.load.shapes.dimensions.insert_or_assign(name, *extent);
 }
 
 void add_shape(pipit_options& o, const std::string& v) {
@@ -157,7 +157,7 @@ void add_shape(pipit_options& o, const std::string& v) {
   try {
     const std::optional<Shape> shape = tools::parse_shape(text);
     if (!shape) throw Refused{kForm};
-    o.load.shapes.insert_or_assign(name, *shape);
+    o.load.shapes.inputs.insert_or_assign(name, *shape);
   } catch (const Error& e) {
     throw Refused{std::string(kForm) + " (" + e.what() + ")"};
   }
@@ -168,20 +168,20 @@ void add_value(pipit_options& o, const std::string& v) {
   const auto [name, text] = named(v, kForm);
   const std::optional<std::vector<double>> values = tools::parse_numbers(text);
   if (!values) throw Refused{kForm};
-  o.load.values.insert_or_assign(name, *values);
+  o.load.constants.values.insert_or_assign(name, *values);
 }
 
 void add_array(pipit_options& o, const std::string& v) {
   constexpr const char* kForm = "NAME=FILE.npy";
   const auto [name, file] = named(v, kForm);
   if (file.empty()) throw Refused{kForm};
-  o.load.arrays.insert_or_assign(name, std::string(file));
+  o.load.constants.arrays.insert_or_assign(name, std::string(file));
 }
 
 void set_devices(pipit_options& o, const std::string& v) {
   std::vector<int> gpus;
   for (const std::string& part : parts_of(v, ',')) gpus.push_back(integer(part, 0, 1023));
-  o.load.gpus = gpus;
+  o.load.device.gpus = gpus;
 }
 
 void add_keep(pipit_options& o, const std::string& v) {
@@ -196,7 +196,7 @@ void add_keep(pipit_options& o, const std::string& v) {
 void add_kernel(pipit_options& o, const std::string& v) {
   const tools::KernelChoice wish = tools::parse_kernel_choice(v);
   if (wish.name.empty() || wish.name.ends_with('=')) throw Refused{"[TYPE=]KERNEL or [TYPE=]no-KERNEL"};
-  (wish.exclude ? o.load.exclude_kernels : o.load.prefer_kernels).push_back(wish.name);
+  (wish.exclude ? o.load.kernels.exclude : o.load.kernels.prefer).push_back(wish.name);
 }
 
 void set_dynamic_scales(pipit_options& o, const std::string& v) {
@@ -312,7 +312,7 @@ using O = pipit_options;
 using V = std::string;
 
 const Option kOptions[] = {
-    {"batch", "N", [](O& o, const V& v) { o.load.batch = integer(v, 1, 65536); }},
+    {"batch", "N", [](O& o, const V& v) { o.load.shapes.batch = integer(v, 1, 65536); }},
     {"dim", "NAME=VALUE", add_dimension},
     {"shape", "NAME=1x3x224x224", add_shape},
     {"value", "NAME=VALUE", add_value},
@@ -320,18 +320,18 @@ const Option kOptions[] = {
     {"output", "NAME", [](O& o, const V& v) { o.load.output = v; }},
     {"device", "cpu|cuda", set_device},
     {"devices", "N,...", set_devices},
-    {"allow-fallback", "true|false", [](O& o, const V& v) { o.load.allow_fallback = flag(v); }},
-    {"threads", "N", [](O& o, const V& v) { o.load.threads = integer(v, 0, 1024); }},
+    {"allow-fallback", "true|false", [](O& o, const V& v) { o.load.device.allow_fallback = flag(v); }},
+    {"threads", "N", [](O& o, const V& v) { o.load.device.threads = integer(v, 0, 1024); }},
     {"precision", "fp32|fp16|bf16|int8|int8-dynamic|w8|w4", set_precision},
     {"plan", "FILE", [](O& o, const V& v) { o.int8.plan = v; }},
     {"keep", "NAME=PRECISION", add_keep},
     {"dynamic-scales", "per-sample|per-tensor", set_dynamic_scales},
     {"group-size", "32|64|128", set_group_size},
     {"kernel", "KERNEL|no-KERNEL", add_kernel},
-    {"micro-batch", "N", [](O& o, const V& v) { o.load.micro_batch = integer(v, 0, 65536); }},
+    {"micro-batch", "N", [](O& o, const V& v) { o.load.kernels.micro_batch = integer(v, 0, 65536); }},
     {"autotune", "true|false",
-     [](O& o, const V& v) { o.load.tuning = flag(v) ? Tuning::all : Tuning::by_order; }},
-    {"tuning-cache", "FILE", [](O& o, const V& v) { o.load.tuning_cache = v; }},
+     [](O& o, const V& v) { o.load.kernels.tuning = flag(v) ? Tuning::all : Tuning::by_order; }},
+    {"tuning-cache", "FILE", [](O& o, const V& v) { o.load.kernels.cache = v; }},
     {"preset", "torchvision|timm|caffe|cifar", set_preset},
     {"resize", "N", [](O& o, const V& v) { o.preprocess.resize = integer(v, 0, kMaxSide); }},
     {"crop", "N", [](O& o, const V& v) { o.preprocess.crop = integer(v, 1, kMaxSide); }},

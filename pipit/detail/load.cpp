@@ -16,6 +16,7 @@
 #include "models/classification.h"
 #include "models/npy.h"
 #include "models/sample_file.h"
+#include "pipit/detail/checked.h"
 #include "pipit/detail/preparation_notes.h"
 #include "quant/hash.h"
 #include "quant/kept_layers.h"
@@ -36,10 +37,6 @@ std::vector<TensorInfo> infos(const Graph& graph, const std::vector<ValueId>& id
     result.push_back({names != nullptr ? (*names)[i] : value.name, value.desc.dtype, value.desc.shape});
   }
   return result;
-}
-
-void check_range(const char* what, std::int64_t value, std::int64_t least, std::int64_t most) {
-  if (value < least || value > most) fail("{} is {}; expected {} to {}", what, value, least, most);
 }
 
 std::vector<KernelName> kernels(const std::vector<std::string>& texts) {
@@ -66,19 +63,19 @@ std::map<std::string, std::string, std::less<>> kernels_of(const ExecutionPlan& 
 }
 
 void check(const LoadOptions& options) {
-  check_range("threads", options.threads, 0, 1024);
-  check_range("micro_batch", options.micro_batch.value_or(0), 0, 65536);
+  check_device(options.device);
+  check_range("micro_batch", options.kernels.micro_batch.value_or(0), 0, 65536);
 }
 
 }  // namespace
 
 OnnxOptions onnx_options(const LoadOptions& options) {
   OnnxOptions onnx;
-  onnx.batch = options.batch.value_or(1);
-  onnx.dims = options.dimensions;
-  onnx.shapes = options.shapes;
-  onnx.values = options.values;
-  for (const auto& [name, path] : options.arrays) {
+  onnx.batch = options.shapes.batch.value_or(1);
+  onnx.dims = options.shapes.dimensions;
+  onnx.shapes = options.shapes.inputs;
+  onnx.values = options.constants.values;
+  for (const auto& [name, path] : options.constants.arrays) {
     onnx.arrays.insert_or_assign(
         name, std::make_shared<const Tensor>(parse_npy(read_file(path, kMaxArrayFileBytes), path)));
   }
@@ -100,7 +97,7 @@ Model checked(const LoadOptions& options, const ReadOptions& read,
               const std::function<Model(const OnnxOptions&)>& load) {
   OnnxOptions onnx = onnx_options(options);
   if (read.classifies) onnx.is_wanted_output = is_class_output;
-  const std::optional<std::int64_t>& batch = options.batch;
+  const std::optional<std::int64_t>& batch = options.shapes.batch;
   if (read.run_batch && batch && *read.run_batch != *batch) {
     onnx.batch = *read.run_batch;
     if (may_hide(onnx)) checked(options, {.run_batch = {}, .classifies = read.classifies}, load);
@@ -115,7 +112,8 @@ Model checked(const LoadOptions& options, const ReadOptions& read,
   }
   if (shape[0] != onnx.batch) {
     throw ArgumentError(fmt::format("batch {} contradicts the given {}, which make dimension 0 of '{}' {}",
-                                    *batch, options.shapes.empty() ? "dimensions" : "dimensions or shapes",
+                                    *batch,
+                                    options.shapes.inputs.empty() ? "dimensions" : "dimensions or shapes",
                                     graph.value(graph.inputs()[0]).name, shape[0]));
   }
   return loaded;
@@ -158,21 +156,21 @@ std::vector<QuantizationPlan::Kept> kept_of(std::span<const std::string> keep) {
 CompileOptions compile_options(const LoadOptions& options) {
   check(options);
   CompileOptions how;
-  how.gpus = options.gpus;
-  how.tuning = kernel_tuning(options.tuning, options.tuning_cache);
+  how.gpus = options.device.gpus;
+  how.tuning = kernel_tuning(options.kernels.tuning, options.kernels.cache);
   const ModelPrecision& precision = options.precision;
   if (precision.int8() != nullptr) how.keep = kept_of(precision.int8()->keep);
   if (precision.int8_dynamic() != nullptr)
     how.per_sample_scales = precision.int8_dynamic()->per_sample_scales;
   if (precision.w4() != nullptr) how.group_size = precision.w4()->group;
   PlanOptions& planning = how.planning;
-  planning.device = options.device;
+  planning.device = options.device.kind;
   planning.precision = precision.kind();
-  planning.threads = options.threads;
-  planning.prefer_kernels = kernels(options.prefer_kernels);
-  planning.exclude_kernels = kernels(options.exclude_kernels);
-  planning.allow_fallback = options.allow_fallback;
-  planning.micro_batch = options.micro_batch;
+  planning.threads = options.device.threads;
+  planning.prefer_kernels = kernels(options.kernels.prefer);
+  planning.exclude_kernels = kernels(options.kernels.exclude);
+  planning.allow_fallback = options.device.allow_fallback;
+  planning.micro_batch = options.kernels.micro_batch;
   return how;
 }
 
@@ -220,7 +218,7 @@ std::shared_ptr<CompiledState> compile_model(Model model, const LoadOptions& opt
                                                        : std::vector<std::string>{};
       if (!differences.empty()) state->notes.push_back(differences_note(plan, differences));
     }
-    if (with.like != nullptr && options.device == DeviceKind::cpu)
+    if (with.like != nullptr && options.device.kind == DeviceKind::cpu)
       how.planning.kernels_of_nodes = kernels_of(*with.like);
     Compiled compiled = compile(std::move(model.graph), how);
     state->plans = std::move(compiled.plans);

@@ -14,18 +14,18 @@
 
 namespace pipit::internal::detail {
 
-/// How a model's file is read. Reads LoadOptions::arrays.
+/// How a model's file is read. Reads InputConstants::arrays.
 OnnxOptions onnx_options(const LoadOptions& options);
 
 /// What is read of a model, besides what LoadOptions say.
 struct ReadOptions {
-  /// Instead of LoadOptions::batch where both are there: that batch, reduced to what a run can use.
+  /// Instead of RunShapes::batch where both are there: that batch, reduced to what a run can use.
   std::optional<std::int64_t> run_batch;
   /// The output that is_class_output() comes first where it is the only one, as users of images want it.
   bool classifies = false;
 };
 
-/// load_model(); then compares the model's batch with LoadOptions::batch, and throws if they differ.
+/// load_model(); then compares the model's batch with RunShapes::batch, and throws if they differ.
 Model read_model(const std::string& model, const LoadOptions& options, const ReadOptions& read = {});
 /// parse_model(), likewise.
 Model read_model(std::span<const std::byte> onnx, const std::string& name, const LoadOptions& options,

@@ -121,7 +121,7 @@ class BenchEntry {
   // What --streams asks for besides the runner's session, which has as many threads as any of them.
   void add_sessions(const tools::BenchOptions& options) {
     const auto& [precision, batch, threads, streams] = measured_.setting;
-    const bool share = options.timing.load.device == DeviceKind::cpu;
+    const bool share = options.timing.load.device.kind == DeviceKind::cpu;
     if (share && streams > threads)
       fail("{} streams and {} threads: each stream needs a thread of its own; --threads {}", streams, threads,
            streams);

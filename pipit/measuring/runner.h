@@ -18,7 +18,7 @@ namespace pipit::internal::detail {
 
 struct RunnerOptions {
   LoadOptions load;
-  /// Instead of what load.tuning and load.tuning_cache say: models that share one.
+  /// Instead of what load.kernels.tuning and load.kernels.cache say: models that share one.
   std::shared_ptr<KernelTuning> tuning;
   /// Of the run's images, to compare with those of the plan.
   std::optional<Preprocess> preprocess;
@@ -55,7 +55,7 @@ struct Runner {
   Runner() = default;
 };
 
-/// One runner for each of LoadOptions::gpus, in that order, or one where there are none. Those on one GPU share its
+/// One runner for each of DeviceOptions::gpus, in that order, or one where there are none. Those on one GPU share its
 /// plan, all share the threads of one pool.
 std::vector<Runner> make_runners(std::string model, Graph graph, const RunnerOptions& options);
 

@@ -19,9 +19,9 @@ namespace {
 LoadOptions load_options(const LoadOptions& given, const TimedSetting& setting) {
   LoadOptions load = given;
   load.precision = setting.precision;
-  load.batch = setting.batch;
-  const bool shared = load.device == DeviceKind::cpu;
-  load.threads = shared ? (setting.threads + setting.streams - 1) / setting.streams : setting.threads;
+  load.shapes.batch = setting.batch;
+  const bool shared = load.device.kind == DeviceKind::cpu;
+  load.device.threads = shared ? (setting.threads + setting.streams - 1) / setting.streams : setting.threads;
   return load;
 }
 
@@ -48,11 +48,11 @@ std::vector<TimedSetting> settings_of(const tools::TimingOptions& options, const
     return list.empty() ? std::vector{otherwise} : list;
   };
   std::vector<std::optional<std::int64_t>> batches(options.batches.begin(), options.batches.end());
-  if (batches.empty()) batches.push_back(load.batch);
+  if (batches.empty()) batches.push_back(load.shapes.batch);
   std::vector<TimedSetting> settings;
   for (const ModelPrecision& precision : all(options.precisions, load.precision)) {
     for (const auto& batch : batches) {
-      for (const int threads : all(options.threads, load.threads)) {
+      for (const int threads : all(options.threads, load.device.threads)) {
         for (const int sessions : all(streams, 1))
           settings.push_back({precision, batch, threads == 0 ? default_threads() : threads, sessions});
       }

@@ -39,7 +39,7 @@ struct TimedModel {
              const std::shared_ptr<KernelTuning>& tuning);
   /// Calls options.note with what a user should know.
   void tell_notes(const tools::TimingOptions& options) const;
-  /// Samples of a run, at least 1: the file may have set it, or LoadOptions::dimensions.
+  /// Samples of a run, at least 1: the file may have set it, or RunShapes::dimensions.
   std::int64_t samples() const;
 };
 

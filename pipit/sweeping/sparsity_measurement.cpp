@@ -23,7 +23,7 @@ double largest(std::span<const float> values) {
 // Channels that a kernel leaves out together.
 std::int64_t group_of(const tools::SparsitySweepOptions& options, Precision precision) {
   if (options.group != 0) return options.group;
-  if (options.run.device == DeviceKind::cuda) return 16;
+  if (options.run.device.kind == DeviceKind::cuda) return 16;
   return precision == Precision::int8 ? 4 : stores_16_bits(precision) ? 2 : 1;
 }
 

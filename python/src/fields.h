@@ -20,6 +20,14 @@ class OptionFields {
     class_.def_rw(name, member);
     return *this;
   }
+  /// A member of a group of options, which Python has as one of the struct itself.
+  template <typename Group, typename M>
+  OptionFields& field(const char* name, Group T::*group, M Group::*member) {
+    class_.def_prop_rw(
+        name, [=](const T& options) { return options.*group.*member; },
+        [=](T& options, const M& value) { options.*group.*member = value; });
+    return *this;
+  }
   /// A function that sets members.
   template <typename Set>
   OptionFields& set(const char* name, Set set) {

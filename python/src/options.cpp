@@ -66,22 +66,22 @@ void bind_precision(nb::module_& module) {
 
 void bind_load(nb::module_& module) {
   OptionFields<LoadOptions>(module, "LoadOptions", "pipit::LoadOptions")
-      .field("batch", &LoadOptions::batch)
-      .field("dimensions", &LoadOptions::dimensions)
-      .field("shapes", &LoadOptions::shapes)
-      .field("values", &LoadOptions::values)
-      .field("arrays", &LoadOptions::arrays)
+      .field("batch", &LoadOptions::shapes, &RunShapes::batch)
+      .field("dimensions", &LoadOptions::shapes, &RunShapes::dimensions)
+      .field("shapes", &LoadOptions::shapes, &RunShapes::inputs)
+      .field("values", &LoadOptions::constants, &InputConstants::values)
+      .field("arrays", &LoadOptions::constants, &InputConstants::arrays)
       .field("output", &LoadOptions::output)
-      .field("device", &LoadOptions::device)
-      .field("gpus", &LoadOptions::gpus)
-      .field("threads", &LoadOptions::threads)
+      .field("device", &LoadOptions::device, &DeviceOptions::kind)
+      .field("gpus", &LoadOptions::device, &DeviceOptions::gpus)
+      .field("threads", &LoadOptions::device, &DeviceOptions::threads)
       .set("_set_precision", [](LoadOptions& o, const PrecisionOptions& p) { o.precision = p.one(); })
-      .field("tuning", &LoadOptions::tuning)
-      .field("tuning_cache", &LoadOptions::tuning_cache)
-      .field("prefer_kernels", &LoadOptions::prefer_kernels)
-      .field("exclude_kernels", &LoadOptions::exclude_kernels)
-      .field("allow_fallback", &LoadOptions::allow_fallback)
-      .field("micro_batch", &LoadOptions::micro_batch);
+      .field("tuning", &LoadOptions::kernels, &KernelOptions::tuning)
+      .field("tuning_cache", &LoadOptions::kernels, &KernelOptions::cache)
+      .field("prefer_kernels", &LoadOptions::kernels, &KernelOptions::prefer)
+      .field("exclude_kernels", &LoadOptions::kernels, &KernelOptions::exclude)
+      .field("allow_fallback", &LoadOptions::device, &DeviceOptions::allow_fallback)
+      .field("micro_batch", &LoadOptions::kernels, &KernelOptions::micro_batch);
 }
 
 void bind_images(nb::module_& module) {

@@ -41,7 +41,7 @@ TEST_F(Annotate, StoresWhatAClassifierReads) {
   EXPECT_EQ(nlohmann::json::parse(file.json)["labels"], 3);
 
   pipit::ClassifierOptions load;
-  load.load.threads = 1;
+  load.load.device.threads = 1;
   const pipit::Classifier classifier(output.string(), load);
   EXPECT_THAT(std::vector<std::string>(classifier.labels().begin(), classifier.labels().end()),
               ElementsAre("cat", "dog", "bird"));

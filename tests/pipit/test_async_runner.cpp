@@ -34,7 +34,7 @@ const Shape kImage{1, 3, 32, 32};
 
 LoadOptions threads(int count) {
   LoadOptions options;
-  options.threads = count;
+  options.device.threads = count;
   return options;
 }
 

@@ -28,8 +28,8 @@ constexpr char kModel[] = "resnet20-cifar10";
 
 ClassifierOptions one_thread() {
   ClassifierOptions options;
-  options.load.threads = 1;
-  options.load.tuning = pipit::Tuning::by_order;
+  options.load.device.threads = 1;
+  options.load.kernels.tuning = pipit::Tuning::by_order;
   return options;
 }
 
@@ -196,8 +196,8 @@ TEST(Classifier, ClassifiesManyImagesInOrder) {
   for (const int threads : {1, 2}) {
     for (const std::int64_t batch : {1, 4, 16}) {
       ClassifierOptions options = one_thread();
-      options.load.threads = threads;
-      options.load.batch = batch;
+      options.load.device.threads = threads;
+      options.load.shapes.batch = batch;
       Classifier classifier(kModel, options);
       std::vector<std::vector<std::pair<int, float>>> expected;
       for (const PixelView& image : pixels) expected.push_back(answer(classifier.classify(image, 3)));
@@ -220,8 +220,8 @@ TEST(Classifier, ClassifiesManyImagesInOrder) {
 TEST(Classifier, SaysWhichOfManyImagesIsWrong) {
   const Scratch scratch("classifier-many-wrong");
   ClassifierOptions options = one_thread();
-  options.load.batch = 4;
-  options.load.threads = 2;
+  options.load.shapes.batch = 4;
+  options.load.device.threads = 2;
   Classifier classifier(kModel, options);
   std::vector<std::filesystem::path> paths = pipit::internal::test::write_images(scratch, 9);
   paths[6] = scratch.write("broken.jpg", "no image");

@@ -31,8 +31,8 @@ const Shape kImage{1, 3, 32, 32};
 
 LoadOptions one_thread() {
   LoadOptions options;
-  options.threads = 1;
-  options.tuning = pipit::Tuning::by_order;
+  options.device.threads = 1;
+  options.kernels.tuning = pipit::Tuning::by_order;
   return options;
 }
 
@@ -65,7 +65,7 @@ TEST(CompiledModel, DescribesItselfAndRuns) {
   EXPECT_NE(run(session, image(2)), first);
   EXPECT_EQ(run(session, image(1)), first);
   LoadOptions two = one_thread();
-  two.threads = 2;
+  two.device.threads = 2;
   ModelSession other = CompiledModel(kModel, two).session();  // outlives its model
   EXPECT_EQ(run(other, image(1)), first);
 }
@@ -73,7 +73,7 @@ TEST(CompiledModel, DescribesItselfAndRuns) {
 TEST(CompiledModel, RunsBatchesAndPrecisions) {
   ModelSession single = CompiledModel(kModel, one_thread()).session();
   LoadOptions options = one_thread();
-  options.batch = 3;
+  options.shapes.batch = 3;
   ModelSession three = CompiledModel(kModel, options).session();
   std::vector<float> all;
   for (unsigned seed = 1; seed <= 3; ++seed) {
@@ -105,7 +105,7 @@ TEST(CompiledModel, RunsBatchesAndPrecisions) {
 TEST(ModelSession, AllocatesNothingInSteadyState) {
   if (!pipit::internal::test::AllocationCounter::available()) GTEST_SKIP() << "malloc belongs to a sanitizer";
   LoadOptions options = one_thread();
-  options.threads = 2;
+  options.device.threads = 2;
   ModelSession session = CompiledModel(kModel, options).session();
   const std::vector<float> values = image(1);
   const ArrayView view(values, kImage);
@@ -139,8 +139,8 @@ TEST(ModelSession, RunsIntoTheCallersMemory) {
   for (const std::int64_t batch : {1, 3}) {
     for (const std::optional<std::int64_t> micro_batch : {std::optional<std::int64_t>{0}, {1}}) {
       LoadOptions options = one_thread();
-      options.batch = batch;
-      options.micro_batch = micro_batch;
+      options.shapes.batch = batch;
+      options.kernels.micro_batch = micro_batch;
       ModelSession session = CompiledModel(kModel, options).session();
       const auto samples = static_cast<std::size_t>(batch);
       const Shape in{batch, 3, 32, 32}, out{batch, 10};
@@ -302,12 +302,12 @@ TEST(CompiledModel, RefusesOptionsThatMeanNothing) {
   refused([](LoadOptions& o) { o.precision = pipit::Int8{.plan = "plan.json"}; }, "plan.json");
   refused([](LoadOptions& o) { o.precision = pipit::Int8{.plan = "plan.json", .keep = {"nonsense"}}; },
           "nonsense");
-  refused([](LoadOptions& o) { o.threads = -1; }, "threads is -1");
-  refused([](LoadOptions& o) { o.prefer_kernels = {"imaginary"}; }, "no kernel 'imaginary'");
-  refused([](LoadOptions& o) { o.gpus = {0}; }, "the device is the CPU");
-  refused([](LoadOptions& o) { o.tuning_cache = "cache.json"; }, "cache.json");
+  refused([](LoadOptions& o) { o.device.threads = -1; }, "threads is -1");
+  refused([](LoadOptions& o) { o.kernels.prefer = {"imaginary"}; }, "no kernel 'imaginary'");
+  refused([](LoadOptions& o) { o.device.gpus = {0}; }, "the device is the CPU");
+  refused([](LoadOptions& o) { o.kernels.cache = "cache.json"; }, "cache.json");
   LoadOptions options = one_thread();
-  options.batch = 0;
+  options.shapes.batch = 0;
   EXPECT_THROW(CompiledModel(kModel, options), Error);
   EXPECT_THROW(CompiledModel("", {}), Error);
 }

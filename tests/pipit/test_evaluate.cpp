@@ -28,7 +28,7 @@ class Evaluate : public ::testing::Test {
  protected:
   void SetUp() override {
     pipit::ClassifierOptions options;
-    options.load.threads = 1;
+    options.load.device.threads = 1;
     pipit::Classifier classifier(kModel, options);
     for (unsigned i = 0; i < kImages; ++i) {
       const fs::path image = scratch.write("image.bmp", pipit::internal::test::bmp(32, i));
@@ -39,7 +39,7 @@ class Evaluate : public ::testing::Test {
     }
     // Every class has a folder.
     for (int c = 0; c < 10; ++c) fs::create_directories(scratch / "images" / std::to_string(c));
-    how.classifier.load.threads = 1;
+    how.classifier.load.device.threads = 1;
   }
   Scratch scratch{"evaluate"};
   fs::path folder = scratch / "images";
@@ -73,7 +73,7 @@ TEST_F(Evaluate, CountsWhatIsRight) {
   EXPECT_EQ(json["images"], kImages);
 
   how.limit = 3;
-  how.classifier.load.batch = 2;
+  how.classifier.load.shapes.batch = 2;
   how.progress = {};
   EXPECT_EQ(tools::evaluate(kModel, folder, how).right.of, 3);
 }
@@ -133,7 +133,7 @@ TEST_F(Evaluate, RefusesOptionsThatContradictEachOther) {
   options.classifier.threshold = 2;
   refused(options, "threshold is 2");
   options = how;
-  options.classifier.load.gpus = {0};
+  options.classifier.load.device.gpus = {0};
   refused(options, "the CPU");
   options = how;
   options.classifier.load.precision = Precision::int8;

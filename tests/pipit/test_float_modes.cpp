@@ -52,7 +52,7 @@ std::vector<float> image() {
 
 LoadOptions options_for(Precision precision, const fs::path& plan) {
   LoadOptions options;
-  options.threads = 2;
+  options.device.threads = 2;
   options.precision = precision;
   if (precision == Precision::int8) options.precision = pipit::Int8{.plan = plan};
   return options;
@@ -76,7 +76,7 @@ class FloatModes : public ::testing::Test {
 
   fs::path calibrated(const std::string& name) {
     tools::CalibrateOptions options;
-    options.load.threads = 1;
+    options.load.device.threads = 1;
     tools::calibrate(kModel, images_, {.plan = scratch_ / name}, options);
     return scratch_ / name;
   }

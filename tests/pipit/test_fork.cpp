@@ -34,7 +34,7 @@ class Fork : public testing::Test {
 
   static pipit::LoadOptions two_threads() {
     pipit::LoadOptions options;
-    options.threads = 2;
+    options.device.threads = 2;
     return options;
   }
 

@@ -28,7 +28,7 @@ constexpr char kModel[] = "resnet20-cifar10";
 
 LoadOptions two_threads(Precision precision = Precision::fp32) {
   LoadOptions options;
-  options.threads = 2;
+  options.device.threads = 2;
   options.precision = precision;
   return options;
 }

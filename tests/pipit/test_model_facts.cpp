@@ -84,7 +84,7 @@ TEST(Classify, NamesImagesAndGoesOnAfterAnError) {
   images.write("b.bmp", "no image");
   images.write("c.bmp", pipit::internal::test::bmp(40, 2));
   tools::ClassifyOptions how;
-  how.classifier.load.threads = 1;
+  how.classifier.load.device.threads = 1;
   how.top = 3;
   how.profile_runs = 2;
   std::vector<std::string> seen;

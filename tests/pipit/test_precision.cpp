@@ -7,9 +7,15 @@
 #include "pipit/compiled_model.h"
 #include "pipit/error.h"
 
-namespace pipit {
 namespace {
 
+using pipit::ArgumentError;
+using pipit::Int8;
+using pipit::Int8Dynamic;
+using pipit::LoadOptions;
+using pipit::ModelPrecision;
+using pipit::Precision;
+using pipit::W4;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -21,7 +27,7 @@ TEST(ModelPrecision, OfAPrecisionHasTheDefaultsOfItsOptions) {
   for (const Precision kind : {fp32, fp16, bf16, int8, int8_dynamic, w8, w4}) {
     load.precision = kind;
     EXPECT_EQ(load.precision.kind(), kind);
-    EXPECT_EQ(load.precision.name(), precision_name(kind));
+    EXPECT_EQ(load.precision.name(), pipit::precision_name(kind));
     EXPECT_EQ(load.precision.int8() != nullptr, kind == int8);
     EXPECT_EQ(load.precision.int8_dynamic() != nullptr, kind == int8_dynamic);
     EXPECT_EQ(load.precision.w4() != nullptr, kind == w4);
@@ -53,4 +59,3 @@ TEST(ModelPrecision, RefusesWhatIsNoPrecision) {
 }
 
 }  // namespace
-}  // namespace pipit

@@ -29,7 +29,7 @@ class Prune : public ::testing::Test {
   void SetUp() override {
     setenv("PIPIT_SHORT_MEASUREMENTS", "1", 1);  // the test is of what is made of times
     pipit::internal::test::write_images(images, 8);
-    how.classifier.load.threads = 1;
+    how.classifier.load.device.threads = 1;
     how.goal.judge_by = tools::JudgeBy::model;
     how.goal.keep = 0.5;
     how.importance = tools::Importance::l1;
@@ -129,7 +129,7 @@ TEST_F(Prune, RefusesWhatCannotBe) {
   options.classifier.load.precision = Precision::fp16;
   refused(options, "fp16");
   options = how;
-  options.classifier.load.device = pipit::DeviceKind::cuda;
+  options.classifier.load.device.kind = pipit::DeviceKind::cuda;
   refused(options, "cuda");
   options = how;
   options.classifier.labels = results / "labels.txt";

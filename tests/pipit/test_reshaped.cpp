@@ -20,7 +20,7 @@ using ::testing::ThrowsMessage;
 
 LoadOptions one_thread(Precision precision = Precision::fp32) {
   LoadOptions options;
-  options.threads = 1;
+  options.device.threads = 1;
   options.precision = precision;
   return options;
 }
@@ -74,10 +74,9 @@ TEST(Reshaped, MayChooseOtherKernels) {
   pipit::RunShapes shapes;
   shapes.batch = 16;
   const CompiledModel same = model.reshaped(shapes);
-  shapes.same_kernels = false;
-  const CompiledModel anew = model.reshaped(shapes);
+  const CompiledModel anew = model.reshaped(shapes, {.same_kernels = false});
   LoadOptions options = one_thread();
-  options.batch = 16;
+  options.shapes.batch = 16;
   const CompiledModel loaded("resnet20-cifar10", options);
   const auto kernels = [](const CompiledModel& of) {
     std::vector<std::string> names;

@@ -36,7 +36,7 @@ std::vector<std::string> lines_of(const fs::path& path) {
 // Two layers in two kernels; one of these takes none of them.
 tools::ConvSweepOptions few_convolutions() {
   tools::ConvSweepOptions how;
-  how.run.threads = 1;
+  how.run.device.threads = 1;
   how.run.seconds = 0;
   how.grid = {{1}, {8}, {8}, {9}, {1, 3}, {1}};
   how.backends = {"auto", "depthwise"};
@@ -135,7 +135,7 @@ TEST(Sweep, GoesOnWhereItWasStopped) {
 
 TEST(Sweep, RemovesPartsOfALayer) {
   tools::SparsitySweepOptions how;
-  how.run.threads = 1;
+  how.run.device.threads = 1;
   how.run.seconds = 0;
   how.layers = {kLayer};
   how.keeps = {1, 0.5};

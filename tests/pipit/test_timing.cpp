@@ -185,7 +185,7 @@ TEST(ProfileModel, HoldsLayersAgainstFloors) {
   setenv("PIPIT_SHORT_MEASUREMENTS", "1", 1);
   std::int64_t measured = 0;
   tools::CeilingsOptions of_one;
-  of_one.threads = 1;
+  of_one.device.threads = 1;
   of_one.progress = [&](std::int64_t done, std::int64_t total) {
     EXPECT_LE(done, total);
     measured = done;
@@ -219,12 +219,12 @@ TEST(Ceilings, AreNotKeptWhenProgressThrows) {
   setenv("PIPIT_CACHE_DIR", cache.path().c_str(), 1);
   setenv("PIPIT_SHORT_MEASUREMENTS", "1", 1);
   tools::CeilingsOptions how;
-  how.threads = 1;
+  how.device.threads = 1;
   how.progress = [](std::int64_t, std::int64_t) { throw std::runtime_error("enough"); };
   EXPECT_THAT([&] { tools::measure_ceilings(how); }, ThrowsMessage<std::runtime_error>("enough"));
   how.kept = true;
   EXPECT_THROW(tools::measure_ceilings(how), Error);
-  how.threads = -1;
+  how.device.threads = -1;
   EXPECT_THROW(tools::measure_ceilings(how), ArgumentError);
   unsetenv("PIPIT_CACHE_DIR");
 }
@@ -245,7 +245,7 @@ TEST(ProfileModel, IsEndedByItsProgressAndRefusesWhatCannotBe) {
 
 TEST(Profile, OfACompiledModelHasTheSameKeys) {
   pipit::LoadOptions load;
-  load.threads = 1;
+  load.device.threads = 1;
   const pipit::CompiledModel model(kModel, load);
   tools::ProfileOptions how;
   how.runs = 2;

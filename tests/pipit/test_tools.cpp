@@ -37,7 +37,7 @@ class Tools : public ::testing::Test {
     pipit::internal::test::write_images(scratch, 6);
     images = {scratch.path()};
     tools::CalibrateOptions options;
-    options.load.threads = 1;
+    options.load.device.threads = 1;
     options.progress = [&](std::int64_t done, std::int64_t total) { seen = {done, total}; };
     notes = tools::calibrate(kModel, images, {.plan = plan}, options).notes;
   }
@@ -50,8 +50,8 @@ class Tools : public ::testing::Test {
 
 LoadOptions one_thread(const pipit::ModelPrecision& precision = {}) {
   LoadOptions options;
-  options.threads = 1;
-  options.tuning = pipit::Tuning::by_order;
+  options.device.threads = 1;
+  options.kernels.tuning = pipit::Tuning::by_order;
   options.precision = precision;
   return options;
 }
@@ -94,7 +94,7 @@ TEST_F(Tools, ThePlanIsForItsModelAlone) {
 
 TEST_F(Tools, ComparesLayers) {
   tools::DiffOptions options;
-  options.load.threads = 1;
+  options.load.device.threads = 1;
   options.share_limit = 2;
   std::vector<std::string> stages;
   std::int64_t compared = 0;
@@ -137,7 +137,7 @@ TEST_F(Tools, ImagesThatCannotBeUsedAreExcludedAndToldOf) {
   scratch.write("broken.png", "no image");
   scratch.write("moving.jpg", "GIF89a..........................");
   tools::CalibrateOptions options;
-  options.load.threads = 1;
+  options.load.device.threads = 1;
   EXPECT_THAT(tools::calibrate(kModel, images, {.plan = scratch / "p.json"}, options).notes,
               AllOf(Contains(AllOf(HasSubstr("1 of 7 images"), HasSubstr("broken.png"))),
                     Contains(HasSubstr("1 GIF"))));
@@ -162,7 +162,7 @@ TEST_F(Tools, RefusesWhatCannotBe) {
 TEST_F(Tools, PartialCalibrationsMergeExactly) {
   const std::vector<fs::path> all = {scratch / "image0.bmp", scratch / "image1.bmp", scratch / "image2.bmp"};
   tools::CalibrateOptions options;
-  options.load.threads = 1;
+  options.load.device.threads = 1;
   const auto content = [](const fs::path& file) {
     std::ifstream stream(file, std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(stream), {});
@@ -286,7 +286,7 @@ TEST_F(Tools, FoldersWithTheSameNamesMakeAPlanThatIsRead) {
   const fs::path far = scratch / "far";
   const auto calibrated = [&](const std::vector<fs::path>& given) {
     tools::CalibrateOptions options;
-    options.load.threads = 1;
+    options.load.device.threads = 1;
     notes = tools::calibrate(kModel, given, {.plan = plan}, options).notes;
     const CompiledModel runs(kModel, one_thread(pipit::Int8{.plan = plan}));
     tools::quantize(kModel, plan, scratch / "q.onnx");
@@ -358,7 +358,7 @@ struct Cancelled {
 
 TEST_F(Tools, ProgressMayCancelAndFilesAreAsBefore) {
   tools::CalibrateOptions options;
-  options.load.threads = 2;
+  options.load.device.threads = 2;
   options.progress = [](std::int64_t done, std::int64_t) { throw Cancelled{done}; };
   const fs::path other = scratch / "other.json";
   EXPECT_THROW(tools::calibrate(kModel, images, {.plan = other}, options), Cancelled);
@@ -367,7 +367,7 @@ TEST_F(Tools, ProgressMayCancelAndFilesAreAsBefore) {
   EXPECT_THROW(tools::calibrate(kModel, images, {.plan = plan}, options), Cancelled);
   EXPECT_EQ(fs::last_write_time(plan), written);
   tools::DiffOptions diff;
-  diff.load.threads = 2;
+  diff.load.device.threads = 2;
   diff.progress.update = [](const std::string&, std::int64_t done, std::int64_t) { throw Cancelled{done}; };
   EXPECT_THROW(tools::diff(kModel, images, plan, diff), Cancelled);
   diff.progress.update = {};

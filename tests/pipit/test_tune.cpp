@@ -27,7 +27,7 @@ class Tune : public ::testing::Test {
   void SetUp() override {
     setenv("PIPIT_SHORT_MEASUREMENTS", "1", 1);  // the test is of what is made of times
     pipit::internal::test::write_images(images, 8);
-    how.classifier.load.threads = 1;
+    how.classifier.load.device.threads = 1;
     how.judge_by = tools::JudgeBy::model;
     how.max_drop = 100;
     how.keep_as = Precision::fp32;

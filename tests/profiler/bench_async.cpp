@@ -112,11 +112,11 @@ int main(int argc, char** argv) {
   LoadOptions load;
   const bool on_gpu = argc > 6;
   if (on_gpu) {
-    load.device = DeviceKind::cuda;
-    load.batch = number(5, 1);
+    load.device.kind = DeviceKind::cuda;
+    load.shapes.batch = number(5, 1);
     load.precision = std::string_view(argv[6]) == "fp16" ? Precision::fp16 : Precision::fp32;
   } else {
-    load.threads = (threads + streams - 1) / streams;
+    load.device.threads = (threads + streams - 1) / streams;
   }
   const CompiledModel model(argc > 1 ? argv[1] : "resnet20-cifar10", load);
   std::vector<std::unique_ptr<Session>> sessions;

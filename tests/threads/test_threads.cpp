@@ -116,9 +116,9 @@ TEST(Threads, TuningCachesAndClassifiers) {
   const test::Scratch scratch("threads-tuning");
   at_a_time(3, [&](int t) {
     ClassifierOptions options;
-    options.load.threads = 1 + t % 2;
-    options.load.tuning = Tuning::all;
-    options.load.tuning_cache = scratch / "tuning.json";
+    options.load.device.threads = 1 + t % 2;
+    options.load.kernels.tuning = Tuning::all;
+    options.load.kernels.cache = scratch / "tuning.json";
     Classifier classifier(kModel, options);
     EXPECT_EQ(classifier.classify(PixelView{test::pattern(32, 1), 32, 32}).size(), 5U);
   });
@@ -131,16 +131,16 @@ TEST(Threads, CalibrateCompareAndRunInInt8) {
   at_a_time(2, [&](int t) {
     const auto plan = scratch / ("plan" + std::to_string(t) + ".json");
     tools::CalibrateOptions calibrate;
-    calibrate.load.threads = 3;
+    calibrate.load.device.threads = 3;
     tools::calibrate(kModel, images, {.plan = plan}, calibrate);
     tools::DiffOptions compare;
-    compare.load.threads = 3;
+    compare.load.device.threads = 3;
     compare.shares = false;
     EXPECT_GT(tools::diff(kModel, images, plan, compare).layers.size(), 20U);
     LoadOptions int8;
     int8.precision = Int8{.plan = plan};
-    int8.threads = 3;
-    int8.tuning = Tuning::by_order;
+    int8.device.threads = 3;
+    int8.kernels.tuning = Tuning::by_order;
     ModelSession session = CompiledModel(kModel, int8).session();
     const std::vector<float> image(3 * 32 * 32, 0.5F);
     EXPECT_EQ(session.run({ArrayView(image, Shape{1, 3, 32, 32})})[0].values<float>().size(), 10U);
@@ -154,7 +154,7 @@ TEST(Threads, EvaluateOnOnePool) {
     scratch.write(name, test::bmp(32, i));
   }
   tools::EvaluateOptions options;
-  options.classifier.load.threads = 3;
+  options.classifier.load.device.threads = 3;
   options.against.emplace();
   const std::int64_t right = tools::evaluate(kModel, scratch.path(), options).right.count;
   at_a_time(3, [&](int) {
@@ -168,7 +168,7 @@ TEST(Threads, EvaluateOnOnePool) {
 // runs in its queue.
 TEST(Threads, RunsOfOneAsyncRunner) {
   LoadOptions load;
-  load.threads = 2;
+  load.device.threads = 2;
   const Shape shape{1, 3, 32, 32};
   const auto image = [](int t) { return Values(3 * 32 * 32, 0.1F * static_cast<float>(t)); };
   std::vector<Values> expected;
@@ -215,8 +215,8 @@ TEST(Threads, RunsOfOneAsyncRunner) {
 // Images are decoded by the threads of a pool that the sessions of the model use as well.
 TEST(Threads, ClassifiersOfManyImages) {
   ClassifierOptions options;
-  options.load.threads = 3;
-  options.load.batch = 2;
+  options.load.device.threads = 3;
+  options.load.shapes.batch = 2;
   const Classifier classifier(kModel, options);
   std::vector<std::vector<std::uint8_t>> pixels;
   std::vector<PixelView> images;
