@@ -61,12 +61,14 @@ std::vector<KernelName> kernels_named(std::string_view text, const Registry& reg
       if (all.contains(type)) types.insert(std::move(type));
     }
     if (types.empty())
-      fail("there is no layer type '{}'; there are {}", text.substr(0, equals), fmt::join(all, ", "));
+      throw ArgumentError(fmt::format("there is no layer type '{}'; there are {}", text.substr(0, equals),
+                                      fmt::join(all, ", ")));
     text.remove_prefix(equals + 1);
   }
   const NamedKernels named = named_kernels(registry, types.empty() ? all : types);
   const auto found = named.find(std::string(text));
-  if (found == named.end()) fail("there is no kernel '{}'; there are {}", text, listed(named));
+  if (found == named.end())
+    throw ArgumentError(fmt::format("there is no kernel '{}'; there are {}", text, listed(named)));
   std::vector<KernelName> kernels;
   for (const std::string& name : found->second) {
     if (types.empty()) kernels.push_back({name});

@@ -9,6 +9,7 @@
 #include "engine/base/statistics.h"
 #include "engine/platform/device.h"
 #include "engine/platform/float_mode.h"
+#include "pipit/detail/checked.h"
 #include "pipit/measuring/bench_rows.h"
 #include "pipit/measuring/comparison.h"
 #include "pipit/measuring/json.h"
@@ -216,8 +217,9 @@ BenchResult bench(const std::vector<std::string>& models, const BenchOptions& op
   if (options.max_slowdown && groups.size() == rows.size())
     throw ArgumentError(
         "max_slowdown needs a comparison; give `against`, several precisions or several numbers of streams");
+  check_device(load.device);
   require_device(load.device.kind);
-  const std::shared_ptr<KernelTuning> tuning = kernel_tuning(load.kernels.tuning, load.kernels.cache);
+  const std::shared_ptr<KernelTuning> tuning = kernel_tuning(load.kernels);
   std::int64_t done = 0;
   for (const Group& group : groups) {
     if (options.progress)

@@ -22,6 +22,7 @@
 #include "models/sample_file.h"
 #include "pipit/detail/calibration.h"
 #include "pipit/detail/calibration_checks.h"
+#include "pipit/detail/checked.h"
 #include "pipit/detail/image_list.h"
 #include "pipit/detail/load.h"
 #include "pipit/detail/preparation.h"
@@ -55,6 +56,7 @@ constexpr std::pair<RangeMethod, ThresholdMethod> kMethods[] = {
     {RangeMethod::mse, ThresholdMethod::mse}};
 
 ThresholdOptions threshold_options(const RangeOptions& range) {
+  check_enumerator("range.method", range.method, RangeMethod::mse);
   if (!(range.percentile > 0 && range.percentile <= 100))
     throw ArgumentError(
         fmt::format("percentile is {}; expected more than 0 and at most 100", range.percentile));

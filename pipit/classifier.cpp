@@ -158,7 +158,7 @@ struct Classifier::State {
 
  private:
   static void check(int top) {
-    if (top < 1) fail("{} classes are asked for; at least 1", top);
+    if (top < 1) throw ArgumentError(fmt::format("{} classes are asked for; at least 1", top));
   }
 
   // Inputs of runs for that many images.

@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/plan/memory_planner.h"
 #include "engine/runtime/session.h"
+#include "pipit/detail/checked.h"
 #include "pipit/detail/load.h"
 
 namespace pipit {
@@ -39,8 +40,8 @@ std::size_t position(const std::string& model, const char* what, std::span<const
   if (found != infos.end()) return static_cast<std::size_t>(found - infos.begin());
   std::string names;
   for (const TensorInfo& info : infos) names += fmt::format("{}'{}'", names.empty() ? "" : ", ", info.name);
-  fail("{}: there is no {} '{}'; there {} {}", model, what, name, infos.size() == 1 ? "is" : "are",
-       names.empty() ? "none" : names);
+  throw ArgumentError(fmt::format("{}: there is no {} '{}'; there {} {}", model, what, name,
+                                  infos.size() == 1 ? "is" : "are", names.empty() ? "none" : names));
 }
 
 // Where empty arrays may point.
@@ -54,9 +55,11 @@ template <typename View>
 void take_inputs(SessionState& state, std::span<const View> inputs) {
   const detail::CompiledState& model = *state.model;
   if (inputs.size() != model.inputs.size())
-    fail("{}: got {} inputs, expected {}", model.name, inputs.size(), model.inputs.size());
+    throw ArgumentError(
+        fmt::format("{}: got {} inputs, expected {}", model.name, inputs.size(), model.inputs.size()));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const View& given = inputs[i];
+    detail::check_enumerator("dtype of an input", given.dtype, DType::bf16);
     state.inputs[i] = {TensorDesc{given.shape, given.dtype},
                        data_of(given.shape, static_cast<const std::byte*>(given.data))};
   }
@@ -66,12 +69,19 @@ template <typename View>
 void take_outputs(SessionState& state, std::span<const View> outputs) {
   const detail::CompiledState& model = *state.model;
   if (outputs.size() != model.outputs.size())
-    fail("{}: got memory for {} outputs, expected {}", model.name, outputs.size(), model.outputs.size());
+    throw ArgumentError(fmt::format("{}: got memory for {} outputs, expected {}", model.name, outputs.size(),
+                                    model.outputs.size()));
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const View& given = outputs[i];
+    detail::check_enumerator("dtype of an output", given.dtype, DType::bf16);
     state.into[i] = {TensorDesc{given.shape, given.dtype},
                      data_of(given.shape, static_cast<std::byte*>(given.data))};
   }
+}
+
+DType checked(DType dtype) {
+  detail::check_enumerator("dtype", dtype, DType::bf16);
+  return dtype;
 }
 
 std::span<const ArrayView> in_order(SessionState& state, const NamedArrays& inputs) {
@@ -82,13 +92,13 @@ std::span<const ArrayView> in_order(SessionState& state, const NamedArrays& inpu
     const std::size_t i = position(model.name, "input", model.inputs, given.name);
     const auto same = [&](const NamedArray& other) { return other.name == given.name; };
     if (std::ranges::count_if(inputs.all(), same) > 1)
-      fail("{}: input '{}' is given twice", model.name, given.name);
+      throw ArgumentError(fmt::format("{}: input '{}' is given twice", model.name, given.name));
     named[i] = given.array;
   }
   for (const TensorInfo& info : model.inputs) {
     if (std::ranges::find(inputs.all(), info.name, &NamedArray::name) == inputs.all().end())
-      fail("{}: input '{}' is not given; it is {} {}", model.name, info.name, dtype_name(info.dtype),
-           info.shape.str());
+      throw ArgumentError(fmt::format("{}: input '{}' is not given; it is {} {}", model.name, info.name,
+                                      dtype_name(info.dtype), info.shape.str()));
   }
   return named;
 }
@@ -97,20 +107,21 @@ std::span<const ArrayView> in_order(SessionState& state, const NamedArrays& inpu
 
 void ArrayView::check_count(std::size_t count) const {
   if (static_cast<std::int64_t>(count) != shape.elements())
-    fail("{} values given for an array of shape {}", count, shape.str());
+    throw ArgumentError(fmt::format("{} values given for an array of shape {}", count, shape.str()));
 }
 
 void MutableArrayView::check_count(std::size_t count) const {
   if (static_cast<std::int64_t>(count) != shape.elements())
-    fail("room for {} values given for an array of shape {}", count, shape.str());
+    throw ArgumentError(fmt::format("room for {} values given for an array of shape {}", count, shape.str()));
 }
 
 void ArrayView::check_type(DType asked) const {
-  if (asked != dtype) fail("array of {} read as {}", dtype_name(dtype), dtype_name(asked));
+  if (asked != dtype)
+    throw ArgumentError(fmt::format("array of {} read as {}", dtype_name(dtype), dtype_name(asked)));
 }
 
 Array::Array(DType dtype, const Shape& shape)
-    : dtype_(dtype),
+    : dtype_(checked(dtype)),
       shape_(shape),
       data_(static_cast<std::byte*>(
           ::operator new (TensorDesc{shape, dtype}.bytes(), std::align_val_t{kArenaAlignment}))) {}
@@ -118,7 +129,8 @@ Array::Array(DType dtype, const Shape& shape)
 Array::Array(const ArrayView& view) : Array(view.dtype, view.shape) {
   const std::size_t bytes = TensorDesc{shape_, dtype_}.bytes();
   if (bytes == 0) return;
-  if (view.data == nullptr) fail("array of {} {} without data", dtype_name(dtype_), shape_.str());
+  if (view.data == nullptr)
+    throw ArgumentError(fmt::format("array of {} {} without data", dtype_name(dtype_), shape_.str()));
   std::memcpy(data_.get(), view.data, bytes);
 }
 
@@ -185,7 +197,8 @@ const ArrayView& ModelSession::output(std::string_view name) const {
   const detail::CompiledState& model = *state_->model;
   const std::size_t i = position(model.name, "output", model.outputs, name);
   if (!state_->has_views)
-    fail("{}: no output '{}' yet: call a run() that returns views first", model.name, name);
+    throw ArgumentError(
+        fmt::format("{}: no output '{}' yet: call a run() that returns views first", model.name, name));
   return state_->outputs[i];
 }
 
@@ -260,7 +273,8 @@ std::size_t CompiledModel::arena_bytes() const {
 
 ModelSession CompiledModel::session(int device) const {
   if (device < 0 || device >= devices())
-    fail("{}: there is no device {}; it was compiled for {}", name(), device, devices());
+    throw ArgumentError(
+        fmt::format("{}: there is no device {}; it was compiled for {}", name(), device, devices()));
   const std::shared_ptr<const ExecutionPlan>& plan = state_->plans[static_cast<std::size_t>(device)];
   auto state = naming(name(), [&] {
     return std::make_unique<SessionState>(SessionState{.model = state_, .session = Session(plan)});

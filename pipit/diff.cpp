@@ -10,6 +10,7 @@
 #include "models/classification.h"
 #include "models/prepared_images.h"
 #include "pipit/detail/calibration.h"
+#include "pipit/detail/checked.h"
 #include "pipit/detail/image_list.h"
 #include "pipit/detail/load.h"
 #include "pipit/detail/preparation.h"
@@ -140,6 +141,7 @@ Json layer_json(const LayerError& layer) {
 Difference diff(const std::string& name, std::span<const fs::path> given, const fs::path& plan,
                 const DiffOptions& options) {
   const ScopedFloatMode mode;
+  check_device(options.load.device);
   require_device(options.load.device.kind);
   Model model = read_model(name, options.load, {.run_batch = {}, .classifies = true});
   need_floating_point(model, "compare");

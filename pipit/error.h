@@ -31,8 +31,8 @@ class PIPIT_API UnsupportedError : public Error {
   explicit UnsupportedError(const std::string& message) : Error(message) {}
 };
 
-/// Invalid options, independent of the contents of files: options that contradict each other, values out of range.
-/// Nothing was written. Values of LoadOptions that are out of range are an Error that names the model.
+/// The caller's mistake: options that contradict each other, values out of range or that are no enumerator, arrays of
+/// another number, type or shape than the model's, names that are not there. Nothing was written.
 class PIPIT_API ArgumentError : public Error {
  public:
   /// As Error().

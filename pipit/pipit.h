@@ -33,6 +33,7 @@
 #include "pipit/output_file.h"
 #include "pipit/precision.h"
 #include "pipit/profile.h"
+#include "pipit/progress.h"
 #include "pipit/prune.h"
 #include "pipit/quantize.h"
 #include "pipit/report.h"

@@ -12,6 +12,7 @@
 #include "engine/platform/float_mode.h"
 #include "engine/platform/host_memory.h"
 #include "engine/runtime/profiler.h"
+#include "pipit/detail/checked.h"
 #include "pipit/detail/load.h"
 #include "pipit/measuring/accuracy_file.h"
 #include "pipit/measuring/joined_layers.h"
@@ -50,10 +51,15 @@ struct Surroundings {
   }
 };
 
+void check_runs(int runs, int warmup) {
+  if (runs < 1) throw ArgumentError(fmt::format("runs is {}; expected 1 or more", runs));
+  if (warmup < 0) throw ArgumentError(fmt::format("warmup is {}; expected 0 or more", warmup));
+}
+
 void check(const ProfileModelOptions& options) {
-  if (options.runs < 1) throw ArgumentError(fmt::format("runs is {}; expected 1 or more", options.runs));
-  if (options.warmup < 0)
-    throw ArgumentError(fmt::format("warmup is {}; expected 0 or more", options.warmup));
+  check_runs(options.runs, options.warmup);
+  check_device(options.timing.load.device);
+  check_enumerator("group_by", options.group_by, GroupBy::kernel);
 }
 
 // What sets it apart from the others: "int8, 2 threads".
@@ -125,8 +131,10 @@ Json document_json(const ProfileModelOptions& options, const Surroundings& surro
 ModelProfile profile(const CompiledModel& model, std::span<const ArrayView> inputs,
                      const ProfileOptions& options) {
   const ScopedFloatMode mode;
+  check_runs(options.runs, options.warmup);
   if (options.device < 0 || options.device >= model.devices())
-    fail("{}: there is no device {}; it was compiled for {}", model.name(), options.device, model.devices());
+    throw ArgumentError(fmt::format("{}: there is no device {}; it was compiled for {}", model.name(),
+                                    options.device, model.devices()));
   const CompiledState& state = model.state();
   ProfiledRun run;
   run.model = model.name();
@@ -166,7 +174,7 @@ ProfileResult profile_model(const std::string& model, const ProfileModelOptions&
   const std::vector<TimedSetting> settings = settings_of(options.timing);
   Surroundings surroundings(load.device.kind);
   if (!options.accuracy.empty()) surroundings.accuracy = read_accuracy(options.accuracy.string());
-  const std::shared_ptr<KernelTuning> tuning = kernel_tuning(load.kernels.tuning, load.kernels.cache);
+  const std::shared_ptr<KernelTuning> tuning = kernel_tuning(load.kernels);
   if (options.progress.planned) {
     std::vector<Stage> stages;
     for (const TimedSetting& setting : settings) stages.push_back({setting.text()});

@@ -131,7 +131,8 @@ struct ProfileOptions {
 };
 
 /// Times every layer of a model on `inputs`, one array for each of its inputs as ModelSession::run() takes them; on
-/// none at all: on random numbers, always the same. Throws what ModelSession::run() does, and Error when runs < 1.
+/// none at all: on random numbers, always the same. Throws what ModelSession::run() does, and ArgumentError for invalid
+/// options.
 PIPIT_API ModelProfile profile(const CompiledModel& model, std::span<const ArrayView> inputs = {},
                                const ProfileOptions& options = {});
 

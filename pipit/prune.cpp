@@ -13,6 +13,7 @@
 #include "models/onnx/write/writer.h"
 #include "models/run_files.h"
 #include "pipit/detail/calibration.h"
+#include "pipit/detail/checked.h"
 #include "pipit/detail/image_list.h"
 #include "pipit/detail/importance.h"
 #include "pipit/detail/load.h"
@@ -81,8 +82,13 @@ void check(const PruneGoal& goal, bool rows) {
 }
 
 void check(const PruneOptions& options, const fs::path& images) {
-  check(options.goal, takes_rows(options));
   const LoadOptions& load = options.classifier.load;
+  check_device(load.device);
+  check_enumerator("goal.judge_by", options.goal.judge_by, JudgeBy::model);
+  check_enumerator("mode", options.mode, PruneMode::inputs);
+  check_enumerator("importance", options.importance, Importance::second_order);
+  check_enumerator("rows", options.rows, PrunedRows::channel);
+  check(options.goal, takes_rows(options));
   const auto need = [](const char* what, std::int64_t value, std::initializer_list<std::int64_t> all) {
     if (std::ranges::find(all, value) == all.end())
       throw ArgumentError(fmt::format("{} {}; expected one of {}", what, value, fmt::join(all, ", ")));

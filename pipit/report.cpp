@@ -4,6 +4,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/parse_json.h"
+#include "pipit/detail/checked.h"
 #include "pipit/report/html_report.h"
 #include "pipit/report/profile_files.h"
 #include "pipit/report/times_csv.h"
@@ -54,6 +55,7 @@ std::string written(const JsonDocument& document, const std::string& command, Re
 }  // namespace
 
 std::string report(const std::string& json, ReportForm form, const std::string& sweep) {
+  detail::check_enumerator("form", form, ReportForm::trtexec);
   if (form == ReportForm::json) return json;
   const JsonDocument document = parse_json(json, kMaxLevels);
   try {

@@ -59,6 +59,7 @@ void check(const SweepRun& run, const std::vector<Precision>& precisions) {
   if (precisions.empty()) throw ArgumentError("precisions is empty; give at least one");
   for (const Precision precision : precisions) {
     using enum Precision;
+    check_enumerator("precision", precision, w4);
     if (precision != fp32 && precision != fp16 && precision != bf16 && precision != int8)
       throw ArgumentError(fmt::format("precision {} cannot be swept; expected fp32, fp16, bf16 or int8",
                                       precision_name(precision)));
@@ -210,6 +211,8 @@ void check(const SparsitySweepOptions& options) {
   need("outputs of a block:", options.block, {4, 8, 16, 32});
   for (const std::string& layer : options.layers) check_layer(layer);
   check(options.run, options.precisions);
+  for (const SparsityMode mode : options.modes) check_enumerator("mode", mode, SparsityMode::input_panel);
+  check_enumerator("importance", options.importance, Importance::second_order);
 }
 
 // The layers of the model, or those that are named, or without both two that are typical of convolutional networks.

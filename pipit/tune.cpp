@@ -13,6 +13,7 @@
 #include "layers/cpu_kernels.h"
 #include "models/run_files.h"
 #include "pipit/detail/calibration.h"
+#include "pipit/detail/checked.h"
 #include "pipit/detail/image_list.h"
 #include "pipit/detail/load.h"
 #include "pipit/detail/preparation.h"
@@ -53,6 +54,9 @@ bool tries_bf16(const TuneOptions& options) {
 
 void check(const TuneOptions& options) {
   const ClassifierOptions& classifier = options.classifier;
+  check_device(classifier.load.device);
+  check_enumerator("keep_as", options.keep_as, Precision::w4);
+  check_enumerator("judge_by", options.judge_by, JudgeBy::model);
   const Precision keep_as = keep_as_of(options);
   if (!(options.max_drop >= 0))
     throw ArgumentError(fmt::format("the largest drop is {} points; expected 0 or more", options.max_drop));

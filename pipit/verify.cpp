@@ -12,6 +12,7 @@
 #include "engine/platform/device.h"
 #include "engine/platform/float_mode.h"
 #include "models/model.h"
+#include "pipit/detail/checked.h"
 #include "pipit/measuring/json.h"
 #include "pipit/measuring/runner.h"
 #include "pipit/text.h"
@@ -171,8 +172,7 @@ std::string compare(const ConstTensorView& output, const NamedTensor& stored, co
 // The options, and what all tests share.
 struct Verifier {
   const VerifyOptions& options;
-  std::shared_ptr<KernelTuning> tuning =
-      kernel_tuning(options.load.kernels.tuning, options.load.kernels.cache);
+  std::shared_ptr<KernelTuning> tuning = kernel_tuning(options.load.kernels);
 
   std::vector<std::string> notes;  // of the test that runs
 
@@ -316,6 +316,7 @@ Json test_json(const VerifiedTest& test) {
 Verification verify(const std::vector<fs::path>& folders, const VerifyOptions& options) {
   // An error that would hit every test ends the work instead of failing one test.
   check(options);
+  check_device(options.load.device);
   require_device(options.load.device.kind);
   const ScopedFloatMode mode;
   const std::vector<Found> tests = find_tests(folders);

@@ -120,7 +120,7 @@ QuantizationPlan::Kept parse_keep(std::string_view text) {
   const std::string_view precision =
       equals == std::string_view::npos ? std::string_view{} : text.substr(equals + 1);
   if (equals == 0 || (!is_kept_precision(precision) && precision != "int8"))
-    fail("'{}' is not NAME=fp32, NAME=fp16, NAME=bf16 or NAME=int8", text);
+    throw ArgumentError(fmt::format("'{}' is not NAME=fp32, NAME=fp16, NAME=bf16 or NAME=int8", text));
   return {std::string(text.substr(0, equals)), std::string(precision)};
 }
 

@@ -27,6 +27,8 @@ template <typename Act>
 auto naming(const std::string& name, Act act) {
   try {
     return act();
+  } catch (const ArgumentError& e) {
+    throw ArgumentError(name + ": " + e.what());
   } catch (const UnsupportedError& e) {
     throw UnsupportedError(name + ": " + e.what());
   } catch (const Error& e) {

@@ -117,7 +117,8 @@ void Session::run(std::span<const ConstTensorView> inputs, std::span<const Tenso
 
 void Session::run_on_device(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
                             void* stream) {
-  if (!device_) fail("GPU memory needs a model on a GPU; this one runs on the CPU");
+  if (!device_)
+    throw ArgumentError(fmt::format("GPU memory needs a model on a GPU; this one runs on the CPU"));
   check(inputs, outputs);
   device_->run_on_device(inputs, outputs, stream);
 }
@@ -125,21 +126,23 @@ void Session::run_on_device(std::span<const ConstTensorView> inputs, std::span<c
 void Session::check_inputs(std::span<const ConstTensorView> inputs) const {
   const Graph& graph = plan_->graph();
   if (inputs.size() != graph.inputs().size()) {
-    fail("got {} inputs, the model has {}", inputs.size(), graph.inputs().size());
+    throw ArgumentError(fmt::format("got {} inputs, the model has {}", inputs.size(), graph.inputs().size()));
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Value& expected = graph.value(graph.inputs()[i]);
     if (!inputs[i].present() || !(inputs[i].desc == expected.desc)) {
-      fail("input '{}' must be {} {}, got {} {}", expected.name, expected.desc.str(),
-           layout_name(expected.desc.layout), inputs[i].desc.str(),
-           inputs[i].present() ? layout_name(inputs[i].desc.layout) : "without data");
+      throw ArgumentError(
+          fmt::format("input '{}' must be {} {}, got {} {}", expected.name, expected.desc.str(),
+                      layout_name(expected.desc.layout), inputs[i].desc.str(),
+                      inputs[i].present() ? layout_name(inputs[i].desc.layout) : "without data"));
     }
   }
   // The run would overwrite it while it is read. (On a GPU inputs are copied first.)
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (is_own(inputs[i].data, inputs[i].desc.bytes()))
-      fail("input '{}' lies in the memory of this session, as its outputs do: copy it before the next run",
-           graph.value(graph.inputs()[i]).name);
+      throw ArgumentError(fmt::format(
+          "input '{}' lies in the memory of this session, as its outputs do: copy it before the next run",
+          graph.value(graph.inputs()[i]).name));
   }
 }
 
@@ -148,26 +151,31 @@ void Session::check_outputs(std::span<const ConstTensorView> inputs,
   const Graph& graph = plan_->graph();
   const std::vector<std::string>& names = graph.output_names();
   if (outputs.size() != graph.outputs().size()) {
-    fail("got memory for {} outputs, the model has {}", outputs.size(), graph.outputs().size());
+    throw ArgumentError(
+        fmt::format("got memory for {} outputs, the model has {}", outputs.size(), graph.outputs().size()));
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const TensorDesc& expected = plan_->outputs()[i].desc;
     const TensorView& given = outputs[i];
     if (!given.present() || !(given.desc == expected)) {
-      fail("output '{}' must be {} {}, got {} {}", names[i], expected.str(), layout_name(expected.layout),
-           given.desc.str(), given.present() ? layout_name(given.desc.layout) : "without data");
+      throw ArgumentError(fmt::format("output '{}' must be {} {}, got {} {}", names[i], expected.str(),
+                                      layout_name(expected.layout), given.desc.str(),
+                                      given.present() ? layout_name(given.desc.layout) : "without data"));
     }
     const std::size_t bytes = expected.bytes();
     if (is_own(given.data, bytes))
-      fail("output '{}' is to be written into the memory of this session: give memory of your own", names[i]);
+      throw ArgumentError(fmt::format(
+          "output '{}' is to be written into the memory of this session: give memory of your own", names[i]));
     for (std::size_t j = 0; j < inputs.size(); ++j) {
       if (bytes_overlap(given.data, bytes, inputs[j].data, inputs[j].desc.bytes()))
-        fail("the memory of output '{}' overlaps that of input '{}', which is read while it is written",
-             names[i], graph.value(graph.inputs()[j]).name);
+        throw ArgumentError(fmt::format(
+            "the memory of output '{}' overlaps that of input '{}', which is read while it is written",
+            names[i], graph.value(graph.inputs()[j]).name));
     }
     for (std::size_t j = 0; j < i; ++j) {
       if (bytes_overlap(given.data, bytes, outputs[j].data, outputs[j].desc.bytes()))
-        fail("the memory of output '{}' overlaps that of output '{}'", names[i], names[j]);
+        throw ArgumentError(
+            fmt::format("the memory of output '{}' overlaps that of output '{}'", names[i], names[j]));
     }
   }
 }
@@ -264,7 +272,7 @@ TensorView Session::slot_input(int slot, int input) {
   check_slot(slot);
   const std::size_t count = plan_->graph().inputs().size();
   if (input < 0 || static_cast<std::size_t>(input) >= count)
-    fail("there is no input {}: the model has {}", input, count);
+    throw ArgumentError(fmt::format("there is no input {}: the model has {}", input, count));
   if (device_) return device_->slot_input(slot, input);
   return slot_inputs_[static_cast<std::size_t>(slot)][static_cast<std::size_t>(input)].view();
 }

@@ -32,7 +32,7 @@ ImageList list_given(std::span<const fs::path> given, bool strict) {
     images.files.left_out.add(found.left_out);
   }
   if (strict || images.files.paths.empty()) images.files.left_out.end_at_folders();
-  if (images.files.paths.empty()) fail("no images are given");
+  if (images.files.paths.empty()) throw ArgumentError(fmt::format("no images are given"));
   return images;
 }
 

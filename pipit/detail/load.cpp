@@ -64,6 +64,9 @@ std::map<std::string, std::string, std::less<>> kernels_of(const ExecutionPlan& 
 
 void check(const LoadOptions& options) {
   check_device(options.device);
+  check_enumerator("kernels.tuning", options.kernels.tuning, Tuning::all);
+  if (!options.device.gpus.empty() && options.device.kind != DeviceKind::cuda)
+    throw ArgumentError("GPUs are given, but the device is the CPU");
   check_range("micro_batch", options.kernels.micro_batch.value_or(0), 0, 65536);
 }
 
@@ -130,9 +133,10 @@ Model read_model(std::span<const std::byte> bytes, const std::string& name, cons
   return checked(options, read, [&](const OnnxOptions& onnx) { return parse_model(bytes, name, onnx); });
 }
 
-std::shared_ptr<KernelTuning> kernel_tuning(Tuning tuning, const std::filesystem::path& cache) {
-  if (tuning == Tuning::by_order && cache.empty()) return nullptr;
-  return std::make_shared<KernelTuning>(tuning == Tuning::all, cache);
+std::shared_ptr<KernelTuning> kernel_tuning(const KernelOptions& kernels) {
+  check_enumerator("kernels.tuning", kernels.tuning, Tuning::all);
+  if (kernels.tuning == Tuning::by_order && kernels.cache.empty()) return nullptr;
+  return std::make_shared<KernelTuning>(kernels.tuning == Tuning::all, kernels.cache);
 }
 
 void check_precision(const std::string& model, const Graph& graph, const LoadOptions& options) {
@@ -157,7 +161,7 @@ CompileOptions compile_options(const LoadOptions& options) {
   check(options);
   CompileOptions how;
   how.gpus = options.device.gpus;
-  how.tuning = kernel_tuning(options.kernels.tuning, options.kernels.cache);
+  how.tuning = kernel_tuning(options.kernels);
   const ModelPrecision& precision = options.precision;
   if (precision.int8() != nullptr) how.keep = kept_of(precision.int8()->keep);
   if (precision.int8_dynamic() != nullptr)

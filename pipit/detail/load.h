@@ -35,14 +35,14 @@ Model read_model(std::span<const std::byte> onnx, const std::string& name, const
 /// int8 without a plan; both begin with `model`.
 void check_precision(const std::string& model, const Graph& graph, const LoadOptions& options);
 
-/// How it is compiled, but for the scales of plan_of(options). Throws Error for values out of range.
+/// How it is compiled, but for the scales of plan_of(options). Throws ArgumentError for values out of range.
 CompileOptions compile_options(const LoadOptions& options);
 /// Int8::plan; empty for other precisions.
 std::filesystem::path plan_of(const LoadOptions& options);
 /// Int8::keep, parsed.
 std::vector<QuantizationPlan::Kept> kept_of(std::span<const std::string> keep);
 /// Null for Tuning::by_order without a cache.
-std::shared_ptr<KernelTuning> kernel_tuning(Tuning tuning, const std::filesystem::path& cache);
+std::shared_ptr<KernelTuning> kernel_tuning(const KernelOptions& kernels);
 
 /// Reads the plan at `path` for the model whose graph, as it was read, is `graph`. Throws Error when it was calibrated
 /// for another one, or does not say how its images were prepared.

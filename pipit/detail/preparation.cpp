@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "models/image/folder.h"
 #include "models/score_kind.h"
+#include "pipit/detail/checked.h"
 
 namespace pipit::internal::detail {
 
@@ -144,6 +145,7 @@ ClassOutput class_output(const Graph& graph, const Model& model, std::optional<S
                          double threshold) {
   if (!(threshold >= 0 && threshold <= 1))
     throw ArgumentError(fmt::format("threshold is {}; expected 0 to 1", threshold));
+  check_enumerator("scores", scores, ScoreKind::sigmoid_logits);
   if (!scores) need_metadata(model, kScoresKey);
   ClassOutput output(graph, model.name, scores.value_or(model.scores));
   output.threshold = threshold;

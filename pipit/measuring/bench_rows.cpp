@@ -123,8 +123,9 @@ class BenchEntry {
     const auto& [precision, batch, threads, streams] = measured_.setting;
     const bool share = options.timing.load.device.kind == DeviceKind::cpu;
     if (share && streams > threads)
-      fail("{} streams and {} threads: each stream needs a thread of its own; --threads {}", streams, threads,
-           streams);
+      throw ArgumentError(
+          fmt::format("{} streams and {} threads: each stream needs a thread of its own; --threads {}",
+                      streams, threads, streams));
     for (int s = 1; s < streams; ++s) {
       const int own = share ? threads / streams + (s < threads % streams ? 1 : 0) : threads;
       more_.push_back(std::make_unique<Session>(

@@ -144,7 +144,8 @@ TEST(AsyncRunner, ThrowsThroughFuturesAndCallbacks) {
   nothing.shape = kImage;
   EXPECT_THAT([&] { runner.submit({nothing}); }, ThrowsMessage<Error>(HasSubstr("without data")));
   nothing.dtype = static_cast<pipit::DType>(99);
-  EXPECT_THAT([&] { runner.submit({nothing}); }, ThrowsMessage<Error>(HasSubstr("no element type 99")));
+  EXPECT_THAT([&] { runner.submit({nothing}); },
+              ThrowsMessage<pipit::ArgumentError>(HasSubstr("dtype is 99")));
 }
 
 TEST(AsyncRunner, KeepsWhatCallbacksThrow) {
