@@ -179,7 +179,9 @@ Compiled compile(Graph graph, const CompileOptions& options) {
         "int8-dynamic needs none");
   Compiled compiled;
   if (!planning.tuner && options.tuning) planning.tuner = options.tuning->tuner(planning);
+  if (options.checkpoint) options.checkpoint();
   graph = prepare(std::move(graph), options, compiled.passes);
+  if (options.checkpoint) options.checkpoint();
   if (planning.precision == Precision::int8 && computes_in_f32(graph)) planning.precision = Precision::fp32;
   if (options.gpus.empty()) {
     compiled.plans.push_back(ExecutionPlan::build(std::move(graph), default_registry(), planning));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,8 @@ struct CompileOptions {
   bool per_sample_scales = true;
   /// The graph comes from fuse(), and is not fused again: names that a plan was made for, or is made of, stay.
   bool fused = false;
+  /// Called between the steps; what it throws ends the work. May be empty.
+  std::function<void()> checkpoint;
   /// For w4: neighbouring weights that share a scale; 0: 32 in convolutions, 128 in fully connected layers.
   std::int64_t group_size = 0;
 };

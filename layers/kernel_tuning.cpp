@@ -16,12 +16,45 @@ fs::path default_tuning_cache() {
   return folder;
 }
 
-KernelTuning::KernelTuning(bool measures, fs::path file)
+namespace {
+
+// Asks `checkpoint` before everything that takes time.
+class CheckedTimer final : public KernelTimer {
+ public:
+  CheckedTimer(std::unique_ptr<KernelTimer> timer, std::function<void()> checkpoint)
+      : timer_(std::move(timer)), checkpoint_(std::move(checkpoint)) {}
+  void load(const NodeSpec& spec) override {
+    checkpoint_();
+    timer_->load(spec);
+  }
+  double warm_up(const Kernel& kernel) override {
+    checkpoint_();
+    return timer_->warm_up(kernel);
+  }
+  double time(const Kernel& kernel, int runs) override {
+    checkpoint_();
+    return timer_->time(kernel, runs);
+  }
+
+ private:
+  std::unique_ptr<KernelTimer> timer_;
+  std::function<void()> checkpoint_;
+};
+
+}  // namespace
+
+KernelTuning::KernelTuning(bool measures, fs::path file, std::function<void()> checkpoint)
     : measures_(measures), named_(!file.empty()), file_(std::move(file)) {
   if (!named_ && measures_) file_ = default_tuning_cache();
   TunerOptions options;
   options.measures = measures_;
   options.build = fmt::format("pipit {}", version());
+  if (checkpoint) {
+    options.make_timer = [checkpoint = std::move(checkpoint)](DeviceKind device, const NodeSpec& spec) {
+      return std::make_unique<CheckedTimer>(
+          device == DeviceKind::cpu ? make_cpu_timer(spec.threads) : make_cuda_timer(spec.gpu), checkpoint);
+    };
+  }
   tuner_ = std::make_shared<Tuner>(std::move(options));
 }
 

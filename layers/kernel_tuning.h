@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,7 +22,10 @@ class KernelTuning {
   /// `measures`: kernels that the cache knows nothing of are timed; else they go by order, and no file is written.
   /// `file`: the tuning cache (engine/plan/tuning_cache.h). Empty: default_tuning_cache() where kernels are timed, else
   /// none.
-  explicit KernelTuning(bool measures, std::filesystem::path file = {});
+  /// `checkpoint`: called before the kernels of a node are timed and between them; what it throws ends the work, unless
+  /// that is an Error, which would be taken for one of a kernel.
+  explicit KernelTuning(bool measures, std::filesystem::path file = {},
+                        std::function<void()> checkpoint = {});
 
   /// The tuner for plans like `plan` (device, gpu, threads). Reads the cache on first use. Throws Error for a file
   /// named to the constructor that holds anything else, or that is not there to be read from; the default file, which

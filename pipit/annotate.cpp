@@ -17,6 +17,7 @@
 #include "pipit/detail/load.h"
 #include "pipit/detail/preparation.h"
 #include "pipit/detail/preparation_notes.h"
+#include "pipit/detail/stages.h"
 #include "pipit/measuring/json.h"
 #include "pipit/version.h"
 
@@ -101,6 +102,8 @@ class WeightCopies {
   std::vector<fs::path> made_;
 };
 
+constexpr char kWriting[] = "writing";
+
 }  // namespace
 
 AnnotatedFile annotate(const std::string& name, const fs::path& output, const AnnotateOptions& options) {
@@ -113,6 +116,8 @@ AnnotatedFile annotate(const std::string& name, const fs::path& output, const An
   if (find_named_model(name) != nullptr)
     throw ArgumentError(
         fmt::format("{} is a model that pipit knows by name; annotate takes an ONNX file", name));
+  plan_stages(options.progress, {{kReading}, {kWriting}});
+  report_stage(options.progress, kReading, 0, 1);
   const Model model = read_model(name, given.load, {.run_batch = {}, .classifies = true});
 
   AnnotatedFile result;
@@ -142,6 +147,7 @@ AnnotatedFile annotate(const std::string& name, const fs::path& output, const An
   }
   constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 31;  // of a protobuf message
   const std::string bytes = with_metadata(read_file(name, kMaxBytes), metadata);
+  report_stage(options.progress, kWriting, 0, 1);
   WeightCopies weights(name, output);
   weights.make();
   write_file(output, bytes);

@@ -9,6 +9,7 @@
 
 #include "pipit/classifier.h"
 #include "pipit/export.h"
+#include "pipit/progress.h"
 
 namespace pipit::tools {
 
@@ -16,6 +17,7 @@ namespace pipit::tools {
 /// how the model is read.
 struct AnnotateOptions {
   ClassifierOptions classifier = {};  ///< its threshold has no part in it
+  StageProgress progress = {};        ///< "reading" and "writing"
 };
 
 /// What was written.

@@ -48,6 +48,7 @@ using detail::SharedClassifier;
 
 std::shared_ptr<const SharedClassifier> load(const std::string& name, const ClassifierOptions& options) {
   const ScopedFloatMode mode;
+  detail::plan_loading(options.load);
   Model model = detail::read_model(name, options.load, {.run_batch = {}, .classifies = true});
   const detail::Preparation preparation = detail::prepare_for(model, options.preprocess);
   const ClassOutput output = detail::class_output(model.graph, model, options.scores, options.threshold);

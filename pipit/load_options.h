@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "pipit/precision.h"
+#include "pipit/progress.h"
 #include "pipit/types.h"
 
 namespace pipit {
@@ -82,6 +83,9 @@ struct LoadOptions {
   /// What the model computes in: a Precision, Int8, Int8Dynamic or W4.
   ModelPrecision precision = {};
   KernelOptions kernels = {};  ///< what runs its layers
+  /// Progress of loading by a CompiledModel, a Classifier or an AsyncRunner: "reading" and "compiling". Called in any
+  /// thread, also while kernels are timed. Functions in pipit::tools have their own.
+  tools::StageProgress progress = {};
 };
 
 }  // namespace pipit

@@ -14,6 +14,7 @@
 #include "engine/runtime/profiler.h"
 #include "pipit/detail/checked.h"
 #include "pipit/detail/load.h"
+#include "pipit/detail/stages.h"
 #include "pipit/measuring/accuracy_file.h"
 #include "pipit/measuring/joined_layers.h"
 #include "pipit/measuring/json.h"
@@ -50,6 +51,8 @@ struct Surroundings {
     if (!accuracy.is_null()) json["accuracy"] = accuracy;
   }
 };
+
+constexpr char kRunning[] = "running";
 
 void check_runs(int runs, int warmup) {
   if (runs < 1) throw ArgumentError(fmt::format("runs is {}; expected 1 or more", runs));
@@ -88,8 +91,10 @@ ProfiledRun measured(const std::string& model, const ProfileModelOptions& option
   const auto begin = Clock::now();
   runner.run(timed.views);
   run.first_run_ms = milliseconds_since(begin);
-  run.profile = runner.profile(timed.views, options.warmup, options.runs, [&](int done) {
-    if (options.progress.update) options.progress.update(setting.text(), done, options.warmup + options.runs);
+  run.profile = passing_stops([&] {
+    return runner.profile(timed.views, options.warmup, options.runs, [&](int done) {
+      stopping([&] { report_stage(options.progress, setting.text(), done, options.warmup + options.runs); });
+    });
   });
   run.look_around(options.floors, options.timing.note);
   return run;
@@ -135,6 +140,8 @@ ModelProfile profile(const CompiledModel& model, std::span<const ArrayView> inpu
   if (options.device < 0 || options.device >= model.devices())
     throw ArgumentError(fmt::format("{}: there is no device {}; it was compiled for {}", model.name(),
                                     options.device, model.devices()));
+  plan_stages(options.progress, {{kRunning}});
+  report_stage(options.progress, kRunning, 0, options.warmup + options.runs);
   const CompiledState& state = model.state();
   ProfiledRun run;
   run.model = model.name();
@@ -150,12 +157,16 @@ ModelProfile profile(const CompiledModel& model, std::span<const ArrayView> inpu
   }
   for (const ArrayView& given : inputs)
     views.push_back({TensorDesc{given.shape, given.dtype}, static_cast<const std::byte*>(given.data)});
-  run.profile = naming(model.name(), [&] {
-    Session session(run.plan);
-    const auto begin = Clock::now();
-    session.run(views);  // checks the inputs
-    run.first_run_ms = milliseconds_since(begin);
-    return profile_session(session, views, options.warmup, options.runs);
+  run.profile = passing_stops([&] {
+    return naming(model.name(), [&] {
+      Session session(run.plan);
+      const auto begin = Clock::now();
+      session.run(views);  // checks the inputs
+      run.first_run_ms = milliseconds_since(begin);
+      return profile_session(session, views, options.warmup, options.runs, [&](int done) {
+        stopping([&] { report_stage(options.progress, kRunning, done, options.warmup + options.runs); });
+      });
+    });
   });
   if (!views.empty() && views[0].desc.shape.rank() > 0)
     run.samples = std::max<std::int64_t>(views[0].desc.shape[0], 1);

@@ -124,10 +124,11 @@ struct ModelProfile {
 
 /// How a profile is taken.
 struct ProfileOptions {
-  int runs = 50;        ///< timed runs, at least 1
-  int warmup = 10;      ///< runs before them
-  int device = 0;       ///< as CompiledModel::session()
-  bool floors = false;  ///< also the floors of layers, from ceilings that are stored or measured now
+  int runs = 50;                ///< timed runs, at least 1
+  int warmup = 10;              ///< runs before them
+  int device = 0;               ///< as CompiledModel::session()
+  bool floors = false;          ///< also the floors of layers, from ceilings that are stored or measured now
+  StageProgress progress = {};  ///< "running", in runs
 };
 
 /// Times every layer of a model on `inputs`, one array for each of its inputs as ModelSession::run() takes them; on

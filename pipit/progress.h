@@ -16,8 +16,8 @@ struct Stage {
   double seconds = 0;  ///< fixed time on any machine, in addition to the share
 };
 
-/// Reports the progress of work of several stages. Calls come one at a time, in any thread; an exception from them ends
-/// the work.
+/// Reports the progress of work of several stages. Calls come one at a time, in any thread. An exception from them ends
+/// the work and reaches the caller unchanged; files are then as before.
 struct StageProgress {
   /// Before the first stage: all of them, in order. May be empty.
   std::function<void(const std::vector<Stage>& stages)> planned;

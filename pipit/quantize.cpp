@@ -7,6 +7,7 @@
 #include "models/run_files.h"
 #include "pipit/detail/load.h"
 #include "pipit/detail/quantized_file.h"
+#include "pipit/detail/stages.h"
 #include "pipit/measuring/json.h"
 #include "pipit/version.h"
 #include "quant/kept_layers.h"
@@ -55,13 +56,18 @@ QuantizedFile quantize(const std::string& model, const std::filesystem::path& pl
         "OpenVINO computes a Concat of signed and non-negative i8 wrongly; leave activations unsigned for "
         "it");
   check_output_file(output, std::array{model, plan.string()});
+  const auto begin = [&](const char* stage) { detail::report_stage(options.progress, stage, 0, 1); };
+  detail::plan_stages(options.progress, {{detail::kReading}, {"quantizing"}, {"writing"}});
+  begin(detail::kReading);
   Model loaded = detail::read_model(model, options.load);
+  begin("quantizing");
   const bool is_signed = options.signed_activations || options.target == QuantizeTarget::tensorrt;
   const detail::FileForm form = {.activations = is_signed ? DType::i8 : DType::u8,
                                  .symbolic_batch = !loaded.fixed_batch && !options.load.shapes.batch,
                                  .qdq = form_for(options.target)};
   const detail::QuantizedFile file =
       detail::quantized_file(std::move(loaded), plan, detail::kept_of(options.keep), form);
+  begin("writing");
   write_file(output, file.bytes);
   QuantizedFile result;
   result.int8_layers = file.quantized;

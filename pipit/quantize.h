@@ -10,6 +10,7 @@
 
 #include "pipit/compiled_model.h"
 #include "pipit/export.h"
+#include "pipit/progress.h"
 
 namespace pipit::tools {
 
@@ -36,6 +37,7 @@ struct QuantizeOptions {
   /// i8 with zero point 0 instead of u8 with 128; both hold the same values. TensorRT has only the former, so that its
   /// files always have it. Refused for OpenVINO, which computes a Concat of them wrongly (2026.4).
   bool signed_activations = false;
+  StageProgress progress = {};  ///< "reading", "quantizing" and "writing"
 };
 
 /// What was written.

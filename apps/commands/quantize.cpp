@@ -7,6 +7,7 @@
 #include "apps/commands/commands.h"
 #include "apps/display/next_command.h"
 #include "apps/display/output_files.h"
+#include "apps/display/stage_progress.h"
 #include "apps/display/table.h"
 #include "apps/display/terminal.h"
 #include "apps/options/options.h"
@@ -45,7 +46,10 @@ int quantize(const QuantizeCommand& options) {
   how.keep = options.common.keep;
   how.target = options.target;
   how.signed_activations = options.activations == "s8";
+  StageProgress progress("quantize", options.common.quiet);
+  how.progress = progress.callbacks();
   const tools::QuantizedFile file = tools::quantize(model, options.common.plan, options.output, how);
+  progress.end();
   if (!options.common.quiet) print_notes(file.notes);
   if (options.common.json) {
     fmt::print("{}", file.json);

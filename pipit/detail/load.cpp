@@ -18,6 +18,7 @@
 #include "models/sample_file.h"
 #include "pipit/detail/checked.h"
 #include "pipit/detail/preparation_notes.h"
+#include "pipit/detail/stages.h"
 #include "quant/hash.h"
 #include "quant/kept_layers.h"
 
@@ -133,10 +134,10 @@ Model read_model(std::span<const std::byte> bytes, const std::string& name, cons
   return checked(options, read, [&](const OnnxOptions& onnx) { return parse_model(bytes, name, onnx); });
 }
 
-std::shared_ptr<KernelTuning> kernel_tuning(const KernelOptions& kernels) {
+std::shared_ptr<KernelTuning> kernel_tuning(const KernelOptions& kernels, std::function<void()> checkpoint) {
   check_enumerator("kernels.tuning", kernels.tuning, Tuning::all);
   if (kernels.tuning == Tuning::by_order && kernels.cache.empty()) return nullptr;
-  return std::make_shared<KernelTuning>(kernels.tuning == Tuning::all, kernels.cache);
+  return std::make_shared<KernelTuning>(kernels.tuning == Tuning::all, kernels.cache, std::move(checkpoint));
 }
 
 void check_precision(const std::string& model, const Graph& graph, const LoadOptions& options) {
@@ -157,11 +158,12 @@ std::vector<QuantizationPlan::Kept> kept_of(std::span<const std::string> keep) {
   return kept;
 }
 
-CompileOptions compile_options(const LoadOptions& options) {
+CompileOptions compile_options(const LoadOptions& options, const std::function<void()>& checkpoint) {
   check(options);
   CompileOptions how;
+  how.checkpoint = checkpoint;
   how.gpus = options.device.gpus;
-  how.tuning = kernel_tuning(options.kernels);
+  how.tuning = kernel_tuning(options.kernels, checkpoint);
   const ModelPrecision& precision = options.precision;
   if (precision.int8() != nullptr) how.keep = kept_of(precision.int8()->keep);
   if (precision.int8_dynamic() != nullptr)
@@ -201,6 +203,11 @@ std::string differences_note(const std::filesystem::path& path, const std::vecto
       path.string(), fmt::join(differences, ", "));
 }
 
+void plan_loading(const LoadOptions& options) {
+  plan_stages(options.progress, {{kReading, 1}, {kCompiling, 3}});
+  report_stage(options.progress, kReading, 0, 1);
+}
+
 std::shared_ptr<CompiledState> compile_model(Model model, const LoadOptions& options,
                                              const CompileWith& with) {
   const ScopedFloatMode mode;
@@ -209,26 +216,37 @@ std::shared_ptr<CompiledState> compile_model(Model model, const LoadOptions& opt
   state->name = model.name;
   state->metadata = std::move(model.metadata);
   state->options = options;
+  state->options.progress = {};  // of this loading alone
   state->read_ms = with.read_ms;
   state->facts = {model.widened,         model.labels, model.labels_from,     model.preprocess,
                   model.preprocess_from, model.scores, metadata_notes(model), {}};
   check_precision(model.name, model.graph, options);
-  naming(model.name, [&] {
-    CompileOptions how = compile_options(options);
-    if (const std::filesystem::path plan = plan_of(options); !plan.empty()) {
-      how.scales = read_plan_for(plan, model.graph);
-      const std::vector<std::string> differences = with.preprocess != nullptr
-                                                       ? differences_from(*how.scales, *with.preprocess)
-                                                       : std::vector<std::string>{};
-      if (!differences.empty()) state->notes.push_back(differences_note(plan, differences));
-    }
-    if (with.like != nullptr && options.device.kind == DeviceKind::cpu)
-      how.planning.kernels_of_nodes = kernels_of(*with.like);
-    Compiled compiled = compile(std::move(model.graph), how);
-    state->plans = std::move(compiled.plans);
-    state->notes.insert(state->notes.end(), compiled.notes.begin(), compiled.notes.end());
-    state->facts.passes = std::move(compiled.passes);
+  const auto compiling = [&](std::int64_t done) { report_stage(options.progress, kCompiling, done, 1); };
+  compiling(0);
+  // Plans keep their tuner, and with it the checkpoint, which is valid only until this function returns.
+  const auto is_compiling = std::make_shared<bool>(true);
+  passing_stops([&] {
+    naming(model.name, [&] {
+      CompileOptions how = compile_options(options, [is_compiling, &compiling] {
+        if (*is_compiling) stopping([&] { compiling(0); });
+      });
+      if (const std::filesystem::path plan = plan_of(options); !plan.empty()) {
+        how.scales = read_plan_for(plan, model.graph);
+        const std::vector<std::string> differences = with.preprocess != nullptr
+                                                         ? differences_from(*how.scales, *with.preprocess)
+                                                         : std::vector<std::string>{};
+        if (!differences.empty()) state->notes.push_back(differences_note(plan, differences));
+      }
+      if (with.like != nullptr && options.device.kind == DeviceKind::cpu)
+        how.planning.kernels_of_nodes = kernels_of(*with.like);
+      Compiled compiled = compile(std::move(model.graph), how);
+      state->plans = std::move(compiled.plans);
+      state->notes.insert(state->notes.end(), compiled.notes.begin(), compiled.notes.end());
+      state->facts.passes = std::move(compiled.passes);
+    });
   });
+  *is_compiling = false;
+  compiling(1);
   const Graph& graph = state->plans[0]->graph();
   state->inputs = infos(graph, graph.inputs(), nullptr);
   state->outputs = infos(graph, graph.outputs(), &graph.output_names());
@@ -238,6 +256,7 @@ std::shared_ptr<CompiledState> compile_model(Model model, const LoadOptions& opt
 
 std::shared_ptr<const CompiledState> read_and_compile(const std::string& model, const LoadOptions& options) {
   const auto begin = Clock::now();
+  plan_loading(options);
   Model read = read_model(model, options);
   const auto state = compile_model(std::move(read), options, {.read_ms = milliseconds_since(begin)});
   state->source = model;
@@ -247,6 +266,7 @@ std::shared_ptr<const CompiledState> read_and_compile(const std::string& model, 
 std::shared_ptr<const CompiledState> read_and_compile(std::span<const std::byte> onnx,
                                                       const std::string& name, const LoadOptions& options) {
   const auto begin = Clock::now();
+  plan_loading(options);
   Model read = read_model(onnx, name, options);
   return compile_model(std::move(read), options, {.read_ms = milliseconds_since(begin)});
 }

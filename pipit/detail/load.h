@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,13 +37,15 @@ Model read_model(std::span<const std::byte> onnx, const std::string& name, const
 void check_precision(const std::string& model, const Graph& graph, const LoadOptions& options);
 
 /// How it is compiled, but for the scales of plan_of(options). Throws ArgumentError for values out of range.
-CompileOptions compile_options(const LoadOptions& options);
+/// `checkpoint` is called between steps and before kernels are timed; what it throws ends the work.
+CompileOptions compile_options(const LoadOptions& options, const std::function<void()>& checkpoint = {});
 /// Int8::plan; empty for other precisions.
 std::filesystem::path plan_of(const LoadOptions& options);
 /// Int8::keep, parsed.
 std::vector<QuantizationPlan::Kept> kept_of(std::span<const std::string> keep);
 /// Null for Tuning::by_order without a cache.
-std::shared_ptr<KernelTuning> kernel_tuning(const KernelOptions& kernels);
+std::shared_ptr<KernelTuning> kernel_tuning(const KernelOptions& kernels,
+                                            std::function<void()> checkpoint = {});
 
 /// Reads the plan at `path` for the model whose graph, as it was read, is `graph`. Throws Error when it was calibrated
 /// for another one, or does not say how its images were prepared.
@@ -88,6 +91,9 @@ struct CompileWith {
   const ExecutionPlan* like = nullptr;
   double read_ms = 0;  ///< CompiledState::read_ms
 };
+
+/// Tells LoadOptions::progress the stages of loading, and that reading begins. compile_model() reports the rest.
+void plan_loading(const LoadOptions& options);
 
 /// Compiles a model that onnx_options(options) has read. Errors begin with the model's name.
 std::shared_ptr<CompiledState> compile_model(Model model, const LoadOptions& options,

@@ -12,7 +12,10 @@ namespace {
 using Pixels = nb::ndarray<const std::uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
 
 Classifier make(const std::string& model, const ClassifierOptions& options) {
-  return run_long(nb::none(), nb::none(), [=](LongWork&) { return Classifier(model, options); });
+  return run_long(nb::none(), nb::none(), [model, how = options](LongWork& work) mutable {
+    how.load.progress = stages_of(work);
+    return Classifier(model, how);
+  });
 }
 
 std::vector<Prediction> classify_file(Classifier& classifier, const std::filesystem::path& image, int top) {

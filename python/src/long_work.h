@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "pipit/progress.h"
+
 namespace pipit::internal::python {
 
 namespace nb = nanobind;
@@ -56,6 +58,15 @@ class LongWork {
   News news_;
   bool abandoned_ = false;
 };
+
+/// Callbacks of the library that tell `work` how far it is, and end it where nobody waits for the result any more.
+inline tools::StageProgress stages_of(LongWork& work) {
+  tools::StageProgress progress;
+  progress.update = [&work](const std::string& stage, std::int64_t done, std::int64_t total) {
+    work.advance({stage, done, total, {}});
+  };
+  return progress;
+}
 
 /// Runs `work(LongWork&)`, which must own all that it uses, and returns its result or throws what it threw. The caller
 /// holds the GIL. Work that does not end soon after it was abandoned goes on without result until its next advance().

@@ -68,14 +68,19 @@ class Session {
 };
 
 CompiledModel load(const std::string& model, const LoadOptions& options) {
-  return run_long(nb::none(), nb::none(), [=](LongWork&) { return CompiledModel(model, options); });
+  return run_long(nb::none(), nb::none(), [model, how = options](LongWork& work) mutable {
+    how.progress = stages_of(work);
+    return CompiledModel(model, how);
+  });
 }
 
 CompiledModel load_bytes(const nb::bytes& onnx, const std::string& name, const LoadOptions& options) {
   const auto* begin = static_cast<const std::byte*>(onnx.data());
   return run_long(nb::none(), nb::none(),
-                  [file = std::vector<std::byte>(begin, begin + onnx.size()), name, options](LongWork&) {
-                    return CompiledModel(file, name, options);
+                  [file = std::vector<std::byte>(begin, begin + onnx.size()), name,
+                   how = options](LongWork& work) mutable {
+                    how.progress = stages_of(work);
+                    return CompiledModel(file, name, how);
                   });
 }
 
@@ -88,11 +93,13 @@ tools::ModelProfile profile(const CompiledModel& model, const nb::tuple& arrays,
     const auto* begin = static_cast<const std::byte*>(inputs.views[i].data);
     copies.emplace_back(begin, begin + inputs.held[i].nbytes());
   }
-  return run_long(nb::none(), nb::none(),
-                  [model, options, copies = std::move(copies), views = inputs.views](LongWork&) mutable {
-                    for (std::size_t i = 0; i < views.size(); ++i) views[i].data = copies[i].data();
-                    return tools::profile(model, views, options);
-                  });
+  return run_long(
+      nb::none(), nb::none(),
+      [model, how = options, copies = std::move(copies), views = inputs.views](LongWork& work) mutable {
+        how.progress = stages_of(work);
+        for (std::size_t i = 0; i < views.size(); ++i) views[i].data = copies[i].data();
+        return tools::profile(model, views, how);
+      });
 }
 
 tools::InspectedModel inspect(const CompiledModel& model, bool why) {

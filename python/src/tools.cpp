@@ -25,9 +25,7 @@ void report_to(LongWork& work, Options& options) {
       work.advance({{}, done, total, next});
     };
   } else if constexpr (requires { options.progress.update; }) {
-    options.progress.update = [&work](const std::string& stage, std::int64_t done, std::int64_t total) {
-      work.advance({stage, done, total, {}});
-    };
+    options.progress = stages_of(work);
   } else if constexpr (requires { options.progress = std::function<void(std::int64_t, std::int64_t)>(); }) {
     options.progress = [&work](std::int64_t done, std::int64_t total) {
       work.advance({{}, done, total, {}});

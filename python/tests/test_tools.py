@@ -319,12 +319,16 @@ class Interrupts(PackageTest):
 
     def assert_ended(self) -> None:
         """Nothing was written, nor is later, and no thread of the work is left."""
-        for _ in range(500):
-            if len(os.listdir("/proc/self/task")) <= self.threads:
-                break
-            time.sleep(0.01)
+        self.assert_no_thread_is_left()
         self.assertEqual([path.name for path in self.folder.iterdir()], ["images"])
         self.assertLess(self.calls[-1].done, self.IMAGES)
+
+    def assert_no_thread_is_left(self) -> None:
+        for _ in range(500):
+            if len(os.listdir("/proc/self/task")) <= self.threads:
+                return
+            time.sleep(0.01)
+        self.fail("a thread of the work is left")
 
     def calibrate(self, stop: object) -> None:
         pipit.load(MODEL, threads=1)
@@ -349,6 +353,17 @@ class Interrupts(PackageTest):
         with self.assertRaises(KeyboardInterrupt):
             self.calibrate(lambda: os.kill(os.getpid(), signal.SIGINT))
         self.assert_ended()
+
+    def test_an_interrupt_ends_profiling(self) -> None:
+        model = pipit.load(MODEL, threads=1)
+        model.profile(runs=1, warmup=0)
+        self.threads = len(os.listdir("/proc/self/task"))
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        with self.assertRaises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            model.profile(runs=100_000)  # takes minutes
+        self.assert_no_thread_is_left()
 
     def test_handlers_of_signals_run_meanwhile(self) -> None:
         handled: list[int] = []
