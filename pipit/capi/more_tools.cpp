@@ -20,7 +20,6 @@ tools::StageProgress stage_progress(pipit_progress progress, void* user) {
 
 void add_run(tools::SweepRun& run, const pipit_options& all, pipit_progress progress, void* user) {
   run.device = all.load.device;
-  run.threads = all.load.threads;
   run.progress = [progress, user](std::int64_t rows, std::int64_t total, const std::string&) {
     advance(progress, user, rows, total);
   };
@@ -123,7 +122,6 @@ char* pipit_ceilings_json(const pipit_options* options, pipit_progress progress,
     const pipit_options& all = given(options);
     tools::CeilingsOptions how;
     how.device = all.load.device;
-    how.threads = all.load.threads;
     how.kept = all.kept_ceilings;
     how.progress = [&](std::int64_t part, std::int64_t total) { advance(progress, user, part, total); };
     return new_string(tools::measure_ceilings(how).json);

@@ -233,15 +233,15 @@ class Model:
         wherever these accept the shapes, so all weights are shared; otherwise kernels are chosen for the new shapes. A
         model that was loaded from bytes is loaded again. Raises what load() does.
         """
-        given = {"batch": batch, "shapes": shapes, "dimensions": dimensions, "same_kernels": same_kernels}
+        given = {"batch": batch, "shapes": shapes, "dimensions": dimensions}
         make, arguments = self._recipe
         if make is _again and isinstance(arguments[0], bytes):
             onnx, name, options = arguments
-            del given["same_kernels"]
             return Model(onnx, name=name, **{**options, **given})
         native = _pipit.RunShapes()
         assign("reshaped", given, native)
-        return _derived(self, self._native.reshaped(native), (_reshaped, (self._recipe, given)))
+        recipe = (_reshaped, (self._recipe, {**given, "same_kernels": same_kernels}))
+        return _derived(self, self._native.reshaped(native, same_kernels), recipe)
 
     def with_batch(self, batch: int) -> Model:
         """The same model for another number of samples, which shares the packed weights. Raises what load() does.

@@ -10,8 +10,8 @@ using namespace tools;
 
 void bind_ceilings(nb::module_& module) {
   OptionFields<CeilingsOptions>(module, "CeilingsOptions", "pipit::tools::CeilingsOptions")
-      .field("device", &CeilingsOptions::device)
-      .field("threads", &CeilingsOptions::threads)
+      .field("device", &CeilingsOptions::device, &DeviceOptions::kind)
+      .field("threads", &CeilingsOptions::device, &DeviceOptions::threads)
       .field("kept", &CeilingsOptions::kept);
   ResultFields<Rate>(module, "Rate", "How often per second something is done, measured in several rounds.")
       .field("best", &Rate::best, "the fastest round; floors use it")

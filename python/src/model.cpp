@@ -107,8 +107,9 @@ tools::InspectedModel inspect(const CompiledModel& model, bool why) {
   return tools::inspect(model, {.why = why});
 }
 
-CompiledModel reshaped(const CompiledModel& model, const RunShapes& shapes) {
-  return run_long(nb::none(), nb::none(), [=](LongWork&) { return model.reshaped(shapes); });
+CompiledModel reshaped(const CompiledModel& model, const RunShapes& shapes, bool same_kernels) {
+  return run_long(nb::none(), nb::none(),
+                  [=](LongWork&) { return model.reshaped(shapes, {.same_kernels = same_kernels}); });
 }
 
 CompiledModel with_batch(const CompiledModel& model, std::int64_t batch) {
@@ -133,8 +134,7 @@ void bind_model(nb::module_& module) {
   OptionFields<RunShapes>(module, "RunShapes", "pipit::RunShapes")
       .field("batch", &RunShapes::batch)
       .field("dimensions", &RunShapes::dimensions)
-      .field("shapes", &RunShapes::shapes)
-      .field("same_kernels", &RunShapes::same_kernels);
+      .field("shapes", &RunShapes::inputs);
 
   nb::class_<Session>(module, "Session", "pipit::ModelSession")
       .def("run", &Session::run, nb::arg("inputs"), nb::arg("outputs"),
@@ -163,7 +163,7 @@ void bind_model(nb::module_& module) {
           "session",
           [](const CompiledModel& model, int device, int gpu) { return new Session(model, device, gpu); },
           nb::arg("device") = 0, nb::arg("gpu") = -1)
-      .def("reshaped", &reshaped, nb::arg("shapes"))
+      .def("reshaped", &reshaped, nb::arg("shapes"), nb::arg("same_kernels"))
       .def("with_batch", &with_batch, nb::arg("batch"));
 
   module.def("load", &load, nb::arg("model"), nb::arg("options"));

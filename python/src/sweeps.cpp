@@ -10,8 +10,8 @@ using namespace tools;
 
 void bind_sweep_options(nb::module_& module) {
   OptionFields<SweepRun>(module, "SweepRun", "pipit::tools::SweepRun")
-      .field("device", &SweepRun::device)
-      .field("threads", &SweepRun::threads)
+      .field("device", &SweepRun::device, &DeviceOptions::kind)
+      .field("threads", &SweepRun::device, &DeviceOptions::threads)
       .field("seconds", &SweepRun::seconds)
       .field("results", &SweepRun::results)
       .field("resume", &SweepRun::resume);
