@@ -179,8 +179,8 @@ PIPIT_API void pipit_session_free(pipit_session* session);
 /// to 64 bytes and the last layer neither works in place nor joins results of other layers; otherwise there is one.
 /// Allocates nothing (on a GPU: from the second run on). The same inputs give the same bits for any number of threads.
 /// Outputs must not overlap inputs, other outputs or views of this session, and inputs must not lie in such views: that
-/// is PIPIT_ERROR. A refused call writes nothing; after an error of the run itself the contents of the outputs are
-/// unspecified.
+/// is PIPIT_INVALID_ARGUMENT. A refused call writes nothing; after an error of the run itself the contents of the
+/// outputs are unspecified.
 PIPIT_API pipit_code pipit_session_run(pipit_session* session, const pipit_tensor* inputs, size_t input_count,
                                        const pipit_tensor* outputs, size_t output_count,
                                        pipit_status** status);
@@ -194,8 +194,8 @@ PIPIT_API pipit_code pipit_session_run_views(pipit_session* session, const pipit
 /// without waiting for it. Inputs and outputs lie in memory of that GPU. Nothing is copied where pipit_session_run()
 /// copies nothing on the CPU; otherwise there is one copy on the GPU. Runs of one session execute one after the other,
 /// whatever their streams; the memory must stay valid until they have ended. An error in the values of a run is
-/// returned by a later call of the session. Must not be called while `stream` is captured. PIPIT_ERROR for a model on
-/// the CPU, PIPIT_INVALID_ARGUMENT for tensors that are not in memory of a GPU.
+/// returned by a later call of the session. Must not be called while `stream` is captured. PIPIT_INVALID_ARGUMENT for a
+/// model on the CPU, and for tensors that are not in memory of a GPU.
 PIPIT_API pipit_code pipit_session_run_on_stream(pipit_session* session, const pipit_tensor* inputs,
                                                  size_t input_count, const pipit_tensor* outputs,
                                                  size_t output_count, void* stream, pipit_status** status);

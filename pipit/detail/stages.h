@@ -21,7 +21,7 @@ inline void report_stage(const tools::StageProgress& progress, const std::string
   if (progress.update) progress.update(stage, done, total);
 }
 
-/// An exception of a callback on its way through naming() and the tuner, which would take an Error for one of their own.
+/// An exception of a callback on its way through naming() and the tuner, which would take an Error for their own.
 struct Stopped {
   std::exception_ptr why;
 };

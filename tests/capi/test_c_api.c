@@ -329,11 +329,11 @@ static void test_tensors(void) {
   CHECK(y[3] == 4 && status == NULL);
   /* Outputs have memory of their own. */
   output.data = before_x + 3;
-  CHECK(pipit_session_run(session, &input, 1, &output, 1, &status) == PIPIT_ERROR);
-  REFUSED(PIPIT_ERROR, "output 'y' overlaps that of input 'x'");
+  CHECK(pipit_session_run(session, &input, 1, &output, 1, &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "output 'y' overlaps that of input 'x'");
   output.data = view.data;
-  CHECK(pipit_session_run(session, &input, 1, &output, 1, &status) == PIPIT_ERROR);
-  REFUSED(PIPIT_ERROR, "memory of this session");
+  CHECK(pipit_session_run(session, &input, 1, &output, 1, &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "memory of this session");
   /* A GPU's memory is for models on a GPU. */
   output.data = y;
   CHECK(pipit_session_run_on_stream(session, &input, 1, &output, 1, NULL, &status) == PIPIT_INVALID_ARGUMENT);
@@ -341,8 +341,8 @@ static void test_tensors(void) {
           "input 'x': its memory is of device type 1; expected memory of a GPU, 2 or 13");
   input.device.device_type = 2;
   output.device.device_type = 13;
-  CHECK(pipit_session_run_on_stream(session, &input, 1, &output, 1, NULL, &status) == PIPIT_ERROR);
-  REFUSED(PIPIT_ERROR, "this one runs on the CPU");
+  CHECK(pipit_session_run_on_stream(session, &input, 1, &output, 1, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "this one runs on the CPU");
   CHECK(pipit_session_run_on_stream(session, &input, 1, &output, 0, NULL, &status) == PIPIT_INVALID_ARGUMENT);
   CHECK(pipit_session_run_on_stream(NULL, &input, 1, &output, 1, NULL, &status) == PIPIT_INVALID_ARGUMENT);
   pipit_session_free(session);
@@ -456,7 +456,7 @@ static void count_runs(void* user, const pipit_status* error) {
   ended_runs* ended = user;
   if (error == NULL) {
     ++ended->good;
-  } else if (pipit_status_code(error) == PIPIT_ERROR &&
+  } else if (pipit_status_code(error) == PIPIT_INVALID_ARGUMENT &&
              strstr(pipit_status_message(error), "overlaps") != NULL) {
     ++ended->bad;
   }
@@ -523,7 +523,8 @@ static void test_tools(const char* image, const char* plan, const char* quantize
   CHECK(pipit_calibrate(kModel, images, 1, plan, NULL, NULL, NULL, NULL, &status) == PIPIT_OK);
   CHECK(pipit_calibrate(kModel, no_images, 1, plan, NULL, NULL, NULL, NULL, &status) ==
         PIPIT_INVALID_ARGUMENT);
-  CHECK(pipit_calibrate(kModel, no_images, 0, plan, NULL, NULL, NULL, NULL, &status) == PIPIT_ERROR);
+  CHECK(pipit_calibrate(kModel, no_images, 0, plan, NULL, NULL, NULL, NULL, &status) ==
+        PIPIT_INVALID_ARGUMENT);
   CHECK(pipit_calibrate(kModel, images, 1, image, NULL, NULL, NULL, NULL, &status) == PIPIT_ERROR);
   CHECK(pipit_quantize(kModel, plan, quantized, NULL, &notes, &status) == PIPIT_OK);
   pipit_string_free(notes);
