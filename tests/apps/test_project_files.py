@@ -23,7 +23,7 @@ class ProjectFiles(unittest.TestCase):
         self.assertEqual(said.split()[:2], ["pipit", version])
         self.assertIn(f"\nversion: {version}\n", read("CITATION.cff"))
         self.assertIn(f"## [{version}]", read("CHANGELOG.md"))
-        self.assertIn(f'"{version}": major, minor and patch', read("pipit/pipit.h"))
+        self.assertIn(f'"{version}": major, minor and patch', read("pipit/version.h"))
 
     def test_the_workflow_and_the_container_call_what_there_is(self):
         workflow = read(".github/workflows/ci.yml")
