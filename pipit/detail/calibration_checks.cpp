@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/base/counted.h"
 #include "models/image/preprocess.h"
+#include "pipit/text.h"
 
 namespace pipit::internal::detail {
 
