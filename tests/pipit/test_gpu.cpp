@@ -34,7 +34,7 @@ const Shape kScores{1, 10};
 
 LoadOptions on_gpu() {
   LoadOptions options;
-  options.device = pipit::DeviceKind::cuda;
+  options.device.kind = pipit::DeviceKind::cuda;
   return options;
 }
 

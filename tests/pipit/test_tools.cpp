@@ -203,7 +203,7 @@ TEST_F(Tools, CalibratorsOfPartsGiveThePlanOfAll) {
     return std::string(std::istreambuf_iterator<char>(stream), {});
   };
   tools::CalibrateOptions options;
-  options.load.threads = 1;
+  options.load.device.threads = 1;
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::directory_iterator(scratch.path())) {
     if (entry.path().extension() == ".bmp") files[entry.path().filename().string()] = content(entry.path());

@@ -26,8 +26,8 @@ double seconds_since(Clock::time_point begin) {
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
   LoadOptions load;
-  load.device = DeviceKind::cuda;
-  load.batch = std::atoi(argv[2]);
+  load.device.kind = DeviceKind::cuda;
+  load.shapes.batch = std::atoi(argv[2]);
   load.precision = std::string_view(argv[3]) == "fp16" ? Precision::fp16 : Precision::fp32;
   const int runs = argc > 4 ? std::atoi(argv[4]) : 200;
   const CompiledModel model(argv[1], load);
