@@ -313,6 +313,7 @@ Calibration merge_calibrations(std::span<const fs::path> paths, const PlanFiles&
   return result_of(merged, scale_notes(merged), Json::object());
 }
 
+// The members that are defined below are inline, so that the shared library does not export them.
 struct Calibrator::State {
   using Batch = std::vector<Tensor>;  // one for each input
 
@@ -374,7 +375,7 @@ struct Calibrator::State {
 };
 
 // A plan is of images, whose preprocessing it says, or of arrays.
-void Calibrator::State::take(bool are_arrays) {
+inline void Calibrator::State::take(bool are_arrays) {
   if (arrays && *arrays != are_arrays) throw ArgumentError("images and arrays cannot be in one calibration");
   if (!are_arrays && no_images) std::rethrow_exception(no_images);
   if (are_arrays && no_arrays)
@@ -384,7 +385,7 @@ void Calibrator::State::take(bool are_arrays) {
 }
 
 // Decodes as many images together as keep all threads busy, then runs them.
-void Calibrator::State::update(std::span<const NamedImage> images, const ImagesDone& progress) {
+inline void Calibrator::State::update(std::span<const NamedImage> images, const ImagesDone& progress) {
   const std::shared_ptr<ThreadPool> pool = shared_pool(session.plan().options().threads);
   const std::int64_t samples = inputs.samples;
   const std::int64_t together = ceil_div(std::int64_t{2} * pool->size(), samples) * samples;
@@ -416,8 +417,8 @@ void Calibrator::State::update(std::span<const NamedImage> images, const ImagesD
 }
 
 // Fills batches with `images`. Takes those out that cannot be used, and says whether there were some.
-bool Calibrator::State::load(std::vector<const NamedImage*>& images, std::vector<Batch>& batches,
-                             ThreadPool& pool) {
+inline bool Calibrator::State::load(std::vector<const NamedImage*>& images, std::vector<Batch>& batches,
+                                    ThreadPool& pool) {
   std::vector<std::string> errors(images.size());
   pool.parallel_for(std::ssize(images), [&](std::int64_t i, int) {
     const NamedImage& image = *images[static_cast<std::size_t>(i)];
