@@ -36,7 +36,7 @@ class Help(CommandTest):
 
     def test_what_values_are(self):
         kinds = {"COMMAND", "FILE", "FOLDER", "IMAGE", "IMAGES", "KERNEL", "LAYER", "MODEL", "N", "NAME=1x3x224x224",
-                 "NAME", "NAME=FILE", "NAME=PRECISION", "NAME=VALUE", "no-KERNEL"}
+                 "NAME", "NAME=FILE", "NAME=PRECISION", "NAME=VALUE", "N.N.N", "no-KERNEL"}
         for command in self.commands.values():
             for option in command["options"]:
                 value = option["value"].removesuffix(",...")
