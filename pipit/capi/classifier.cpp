@@ -23,7 +23,7 @@ pipit_classifier* pipit_classifier_load(const char* model, const pipit_options* 
                                         pipit_status** status) {
   return made(status, [&] {
     need(model, "model");
-    Classifier classifier(model, given(options).classifier_options());
+    Classifier classifier(model, classifier_options(given(options)));
     std::string preprocessing = classifier.preprocessing();
     return new pipit_classifier{std::move(classifier), std::move(preprocessing)};
   });

@@ -54,13 +54,6 @@ struct pipit_options {
   pipit::tools::ConvSweepOptions conv;     // likewise
   pipit::tools::SparsitySweepOptions sparsity;
   bool kept_ceilings = false;
-
-  /// `precision` with its options. Throws ArgumentError for options of another one.
-  pipit::ModelPrecision model_precision() const;
-  /// `load` with that.
-  pipit::LoadOptions load_options() const;
-  /// The same with what is for images.
-  pipit::ClassifierOptions classifier_options() const;
 };
 
 struct pipit_model {
@@ -89,6 +82,13 @@ struct pipit_predictions {
 };
 
 namespace pipit::internal::capi {
+
+/// The precision with its options. Throws ArgumentError for options of another one.
+ModelPrecision model_precision(const pipit_options& all);
+/// How a model is loaded, with that precision.
+LoadOptions load_options(const pipit_options& all);
+/// The same with what is for images.
+ClassifierOptions classifier_options(const pipit_options& all);
 
 /// Forgets what an earlier call has set.
 void clear(pipit_status** status) noexcept;

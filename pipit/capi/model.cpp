@@ -213,7 +213,7 @@ using namespace pipit::internal::capi;
 pipit_model* pipit_model_load(const char* model, const pipit_options* options, pipit_status** status) {
   return made(status, [&] {
     need(model, "model");
-    return new pipit_model{CompiledModel(model, given(options).load_options())};
+    return new pipit_model{CompiledModel(model, load_options(given(options)))};
   });
 }
 
@@ -223,7 +223,7 @@ pipit_model* pipit_model_load_bytes(const void* bytes, size_t size, const char* 
     need(bytes, "bytes");
     need(name, "name");
     const std::span onnx(static_cast<const std::byte*>(bytes), size);
-    return new pipit_model{CompiledModel(onnx, name, given(options).load_options())};
+    return new pipit_model{CompiledModel(onnx, name, load_options(given(options)))};
   });
 }
 

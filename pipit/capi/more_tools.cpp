@@ -64,7 +64,7 @@ char* pipit_annotate_json(const char* model, const char* output, const pipit_opt
   return made(status, [&] {
     need(model, "model");
     need(output, "output");
-    return new_string(tools::annotate(model, output, {given(options).classifier_options()}).json);
+    return new_string(tools::annotate(model, output, {classifier_options(given(options))}).json);
   });
 }
 
@@ -96,7 +96,7 @@ char* pipit_verify_json(const char* const* folders, size_t folder_count, const p
     const auto paths = needed_all<std::filesystem::path>(folders, folder_count, "folders", "a folder");
     const pipit_options& all = given(options);
     tools::VerifyOptions how = all.verify;
-    how.load = all.load_options();
+    how.load = load_options(all);
     how.progress = [&](std::int64_t tests, std::int64_t total) { advance(progress, user, tests, total); };
     return new_string(tools::verify(paths, how).json);
   });

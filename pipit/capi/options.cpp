@@ -443,33 +443,37 @@ void set_option(pipit_options& options, const std::string& name, const std::stri
 
 }  // namespace
 
-using namespace pipit::internal::capi;
+namespace pipit::internal::capi {
 
-pipit::ModelPrecision pipit_options::model_precision() const {
+ModelPrecision model_precision(const pipit_options& all) {
   const auto only_for = [&](Precision other, bool given, const std::string& what) {
-    if (given && precision != other)
+    if (given && all.precision != other)
       throw ArgumentError(what + " is for precision " + std::string(precision_name(other)) + ", not " +
-                          std::string(precision_name(precision)));
+                          std::string(precision_name(all.precision)));
   };
-  only_for(Precision::int8, !int8.plan.empty(), "the plan " + int8.plan.string());
-  only_for(Precision::int8, !int8.keep.empty(), "keep");
-  only_for(Precision::int8_dynamic, int8_dynamic.has_value(), "dynamic-scales");
-  only_for(Precision::w4, w4.has_value(), "group-size");
-  if (precision == Precision::int8) return int8;
-  if (int8_dynamic) return *int8_dynamic;
-  if (w4) return *w4;
-  return precision;
+  only_for(Precision::int8, !all.int8.plan.empty(), "the plan " + all.int8.plan.string());
+  only_for(Precision::int8, !all.int8.keep.empty(), "keep");
+  only_for(Precision::int8_dynamic, all.int8_dynamic.has_value(), "dynamic-scales");
+  only_for(Precision::w4, all.w4.has_value(), "group-size");
+  if (all.precision == Precision::int8) return all.int8;
+  if (all.int8_dynamic) return *all.int8_dynamic;
+  if (all.w4) return *all.w4;
+  return all.precision;
 }
 
-pipit::LoadOptions pipit_options::load_options() const {
-  LoadOptions all = load;
-  all.precision = model_precision();
-  return all;
+LoadOptions load_options(const pipit_options& all) {
+  LoadOptions load = all.load;
+  load.precision = model_precision(all);
+  return load;
 }
 
-pipit::ClassifierOptions pipit_options::classifier_options() const {
-  return {load_options(), preprocess, labels, scores, threshold};
+ClassifierOptions classifier_options(const pipit_options& all) {
+  return {load_options(all), all.preprocess, all.labels, all.scores, all.threshold};
 }
+
+}  // namespace pipit::internal::capi
+
+using namespace pipit::internal::capi;
 
 pipit_options* pipit_options_new(pipit_status** status) {
   return made(status, [] { return new pipit_options; });

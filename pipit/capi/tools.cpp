@@ -56,7 +56,7 @@ char* pipit_evaluate_json(const char* model, const char* folder, const pipit_opt
     need(folder, "folder");
     const pipit_options& all = given(options);
     tools::EvaluateOptions how = all.evaluate;
-    how.classifier = all.classifier_options();
+    how.classifier = classifier_options(all);
     how.progress = [&](std::int64_t images_done, std::int64_t total, const std::string&) {
       advance(progress, user, images_done, total);
     };
@@ -88,7 +88,7 @@ char* pipit_bench_json(const char* const* models, size_t model_count, const pipi
     const auto names = needed_all<std::string>(models, model_count, "models", "a model");
     const pipit_options& all = given(options);
     tools::BenchOptions how = all.bench;
-    how.timing.load = all.load_options();
+    how.timing.load = load_options(all);
     if (all.evaluate.against) {
       const tools::Baseline& base = *all.evaluate.against;
       how.against = base.model;
@@ -119,7 +119,7 @@ char* pipit_prune_json(const char* model, const char* images, const char* output
     need(output, "output");
     const pipit_options& all = given(options);
     tools::PruneOptions how = all.prune;
-    how.classifier = all.classifier_options();
+    how.classifier = classifier_options(all);
     how.progress.update = [&](const std::string&, std::int64_t part, std::int64_t total) {
       advance(progress, user, part, total);
     };

@@ -114,9 +114,9 @@ def calibrate(
     plan `output`. The same images give the same plan; a hundred images of all kinds are a good start.
 
     Options: those of load(), preset=, resize=, crop=, interpolation=, mean=, std=, bgr=, method=, percentile=,
-    histograms=, trt_cache=, trt_version=, ncnn_table=, per_channel_weights=, equalize=, bias_correction=, skip=, limit=,
-    strict=; check=FOLDER evaluates the plan against fp32 on other images (`checked` of the result), with truth=, labels=,
-    scores=, threshold=, check_limit=.
+    histograms=, trt_cache=, trt_version=, ncnn_table=, per_channel_weights=, equalize=, bias_correction=, skip=,
+    limit=, strict=; check=FOLDER evaluates the plan against fp32 on other images (`checked` of the result), with
+    truth=, labels=, scores=, threshold=, check_limit=.
     """
     native, files = _pipit.CalibrateOptions(), _plan_files(output)
     if "plan" in options:  # also the name of a member of the structs

@@ -107,7 +107,11 @@ class Package(PackageTest):
                 _pipit.RangeOptions,
             ],
         }
-        structs[_types.CalibrateOptions] = [*structs[_types.CalibratorOptions], _pipit.PlanFiles]
+        structs[_types.CalibrateOptions] = [
+            *structs[_types.CalibratorOptions],
+            _pipit.PlanFiles,
+            _pipit.CheckOptions,
+        ]
         own = {"autotune", "against_model", "labels", "precisions", "batches"}  # in Python otherwise
         for options, members in structs.items():
             if _pipit.LoadOptions in members:
