@@ -68,17 +68,20 @@ function(pipit_optimize_size target)
   target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-Os>)
 endfunction()
 
-# pipit_library(NAME DEPENDS targets… PRIVATE targets… SOURCES files… SMALL files… SMALL_HEADERS headers…): the static
-# library pipit::NAME of one folder. A folder's link line states which folders it may include (.ci/check_layering.py
-# enforces it). SMALL are sources where speed does not matter, which a target pipit_NAME_small compiles; for these
-# SMALL_HEADERS are precompiled as well.
+# pipit_library(NAME [SIZE] DEPENDS targets… PRIVATE targets… SOURCES files… SMALL files… SMALL_HEADERS headers…): the
+# static library pipit::NAME of one folder. A folder's link line states which folders it may include
+# (.ci/check_layering.py enforces it). SMALL are sources where speed does not matter, which a target pipit_NAME_small
+# compiles; for these SMALL_HEADERS are precompiled as well. With SIZE all sources are such.
 function(pipit_library name)
-  cmake_parse_arguments(arg "" "" "DEPENDS;PRIVATE;SOURCES;SMALL;SMALL_HEADERS" ${ARGN})
+  cmake_parse_arguments(arg "SIZE" "" "DEPENDS;PRIVATE;SOURCES;SMALL;SMALL_HEADERS" ${ARGN})
   add_library(pipit_${name} STATIC ${arg_SOURCES})
   add_library(pipit::${name} ALIAS pipit_${name})
   set_target_properties(pipit_${name} PROPERTIES EXPORT_NAME ${name})
   set_property(GLOBAL APPEND PROPERTY PIPIT_LIBRARIES pipit_${name})
   set(targets pipit_${name})
+  if(arg_SIZE)
+    pipit_optimize_size(pipit_${name})
+  endif()
   if(arg_SMALL)
     add_library(pipit_${name}_small OBJECT ${arg_SMALL})
     pipit_optimize_size(pipit_${name}_small)
@@ -94,6 +97,9 @@ function(pipit_library name)
     target_link_libraries(${target} PUBLIC ${arg_DEPENDS} PRIVATE $<BUILD_INTERFACE:pipit_flags>
                                            $<BUILD_INTERFACE:pipit_sanitizers> ${arg_PRIVATE})
     string(REPLACE "_${name}" "_engine" first ${target})  # optimized alike
+    if(arg_SIZE)
+      set(first pipit_engine_small)
+    endif()
     if(target STREQUAL first OR (arg_SMALL_HEADERS AND target MATCHES "_small$"))
       pipit_precompile(${target} ${arg_SMALL_HEADERS})
     else()
