@@ -1,6 +1,8 @@
 // pipit annotate MODEL --output FILE: the model with labels and preprocessing in its metadata.
 #include "pipit/annotate.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include "apps/commands/commands.h"

@@ -1,6 +1,8 @@
 // pipit bench MODEL...: how long a run takes, for every combination of model, precision, batch and threads.
 #include "pipit/bench.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 

@@ -1,6 +1,8 @@
 // pipit calibrate MODEL IMAGES: the ranges and INT8 scales of a model's tensors.
 #include "pipit/calibrate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <set>

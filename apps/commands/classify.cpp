@@ -2,6 +2,8 @@
 
 #include "pipit/classify.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "apps/commands/commands.h"

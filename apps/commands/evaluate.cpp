@@ -1,4 +1,6 @@
 // pipit evaluate MODEL FOLDER: accuracy on a folder of labelled images.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 

@@ -1,4 +1,6 @@
 // pipit help: what --help says, as manual pages, tables and completion scripts too.
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "apps/commands/commands.h"

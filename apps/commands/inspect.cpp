@@ -1,6 +1,8 @@
 // pipit inspect MODEL: every node with shapes, parameters, MACs and the kernel chosen.
 #include "pipit/inspect.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <sstream>
 

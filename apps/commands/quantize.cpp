@@ -1,6 +1,8 @@
 // pipit quantize MODEL --plan PLAN --output FILE: the model with its plan's scales as a QDQ ONNX file.
 #include "pipit/quantize.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 

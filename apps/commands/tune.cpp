@@ -1,6 +1,8 @@
 // pipit tune MODEL IMAGES: which layers to keep in floating point so that accuracy drops no more than allowed.
 #include "pipit/tune.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "apps/commands/commands.h"

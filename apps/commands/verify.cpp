@@ -1,6 +1,8 @@
 // pipit verify DIR...: runs test directories in ONNX's layout and compares the outputs.
 #include "pipit/verify.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "apps/commands/commands.h"

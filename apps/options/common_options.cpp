@@ -1,4 +1,6 @@
 // How a command runs what it runs: threads, device, precision, kernels.
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "apps/display/terminal.h"

@@ -1,4 +1,6 @@
 // How images become a model's input, and what its classes are called.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "apps/options/list_option.h"

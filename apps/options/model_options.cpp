@@ -1,4 +1,6 @@
 // How a model is loaded: MODEL, --batch, --dim, --shape, --value.
+#include <fmt/format.h>
+
 #include "apps/options/options.h"
 #include "pipit/fetch.h"
 #include "pipit/option_values.h"

@@ -1,5 +1,7 @@
 #include "apps/options/sweep_options.h"
 
+#include <fmt/format.h>
+
 #include "apps/display/notes.h"
 #include "apps/display/output_files.h"
 #include "apps/options/list_option.h"
