@@ -12,6 +12,7 @@
 #include "pipit/measuring/machine.h"
 #include "pipit/measuring/machine_ceilings.h"
 #include "pipit/measuring/profiled_run.h"
+#include "pipit/text.h"
 #include "pipit/version.h"
 
 namespace pipit::tools {

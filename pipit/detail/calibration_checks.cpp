@@ -54,7 +54,7 @@ class Checks {
     if (!output || output->values < 2 || output->are_tags() || best.empty()) return;
     std::vector<std::int64_t> different = best;
     std::ranges::sort(different);
-    different.erase(std::ranges::unique(different).begin(), different.end());
+    different.erase(std::unique(different.begin(), different.end()), different.end());
     checks_.json["answers"] = different.size();
     if (different.size() > 1 || std::ssize(best) < kMinAnswers) return;
     note(
