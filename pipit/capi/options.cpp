@@ -121,7 +121,9 @@ void set_scores(pipit_options& o, const std::string& v) {
 
 void set_target(pipit_options& o, const std::string& v) {
   using enum tools::QuantizeTarget;
-  o.target = one_of(named_by(tools::quantize_target_name, {pipit, tensorrt, onnxruntime, openvino}), v);
+  const Words<tools::QuantizeTarget> words = {
+      {"pipit", pipit}, {"tensorrt", tensorrt}, {"onnxruntime", onnxruntime}, {"openvino", openvino}};
+  o.target = one_of(words, v);
 }
 
 void set_method(pipit_options& o, const std::string& v) {
