@@ -159,7 +159,7 @@ struct Classifier::State {
 
  private:
   static void check(int top) {
-    if (top < 1) throw ArgumentError(fmt::format("{} classes are asked for; at least 1", top));
+    if (top < 1) throw ArgumentError(fmt::format("top is {}; expected at least 1", top));
   }
 
   // Inputs of runs for that many images.

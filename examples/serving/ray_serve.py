@@ -1,4 +1,4 @@
-"""Ray Serve: images that are asked for at the same time are classified together.
+"""Ray Serve: concurrent requests are batched and classified in one run.
 
 python examples/serving/ray_serve.py MODEL [PORT]
 curl --data-binary @photo.jpg http://127.0.0.1:8000/

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pipit._types import CalibratorOptions, RangeMethod, StrPath
 
-AT_ONCE = 64  # about so many files are in memory
+AT_ONCE = 64  # files in memory at once
 
 
 class Calibrator:
@@ -162,7 +162,7 @@ class Calibrator:
         return notes
 
     def _named(self, images: Any) -> tuple[int, Iterable[tuple[str, bytes]]]:
-        """How many there are, and their names and files, which are read as they are asked for."""
+        """The number of images, and an iterator over names and contents that reads each file when it is reached."""
         if isinstance(images, Mapping) and all(
             isinstance(file, (bytes, bytearray, memoryview)) for file in images.values()
         ):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipit._types import ClassifierOptions, StrPath
 
 
-AT_ONCE = 256  # about so many images of a list go to the library in one call
+AT_ONCE = 256  # images of a list in one call of the library, rounded to whole batches
 STREAMED = 32  # and of a stream, whose first answers are awaited
 
 
@@ -224,7 +224,7 @@ class Classifier:
         return answers, None
 
     def _batches(self, images: int) -> int:
-        """The size of whole batches of about so many images."""
+        """`images` rounded down to whole batches, at least one batch."""
         shape = self._native.model.inputs[0].shape
         batch = shape[0] if len(shape) == 4 else 1
         return batch * max(1, images // batch)

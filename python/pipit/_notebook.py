@@ -190,7 +190,7 @@ class _Lanes:
 
 
 def _text(value: object) -> str:
-    """Text of a model that nobody has checked, as HTML; controls and direction marks are written out."""
+    """Unchecked text from a model file as HTML; control characters and direction marks are escaped."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
     return html.escape(shown)
 

@@ -38,7 +38,7 @@ TOGETHER = 32  # parts of a calibration that are kept before they are merged
 
 
 def _threads() -> int:
-    """As many as the CPUs that this actor or task has in Ray, at least one."""
+    """The number of CPUs that Ray assigned to this actor or task, at least 1."""
     return max(1, math.floor(_assigned("CPU", 1)))
 
 

@@ -33,7 +33,7 @@ struct Advance {
 /// What both threads share.
 class LongWork {
  public:
-  /// Called by the work. Throws Abandoned where nobody waits for the result any more.
+  /// Called by the work. Throws Abandoned after the caller was interrupted.
   void advance(Advance advance);
   void note(const std::string& text);
   void finish();
@@ -59,7 +59,7 @@ class LongWork {
   bool abandoned_ = false;
 };
 
-/// Callbacks of the library that tell `work` how far it is, and end it where nobody waits for the result any more.
+/// Callbacks of the library that tell `work` how far it is, and end it after the caller was interrupted.
 inline tools::StageProgress stages_of(LongWork& work) {
   tools::StageProgress progress;
   progress.update = [&work](const std::string& stage, std::int64_t done, std::int64_t total) {

@@ -29,7 +29,7 @@ struct PrecisionOptions {
         return kind;
     }
   }
-  // Throws ArgumentError for an option of a precision that is not asked for.
+  // Throws ArgumentError for an option of another precision.
   void check() const {
     const std::vector<Precision> all = precisions.empty() ? std::vector{precision} : precisions;
     const auto only_for = [&](Precision other, bool given, const char* name) {

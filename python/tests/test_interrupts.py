@@ -79,7 +79,7 @@ class Interrupts(PackageTest):
         self.assertEqual(self.content(), self.before)
         with self.assertRaisesRegex(pipit.Error, "another thread uses|make another Calibrator"):
             calibrator.plan(output)
-        # The same work is done when it is asked for again.
+        # The same call succeeds afterwards.
         pipit.calibrate(MODEL, self.pictures, output, limit=4, threads=1)
         self.assertEqual(output.read_bytes(), self.plan.read_bytes())
 
