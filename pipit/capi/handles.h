@@ -31,7 +31,30 @@ struct pipit_status {
   std::vector<std::string> reasons;
 };
 
-struct pipit_options {
+namespace pipit::internal::capi {
+
+/// Options of tools, but for those of models and images. A minimal library has none.
+struct ToolOptions {
+#ifndef PIPIT_MINIMAL
+  tools::CalibrateOptions calibrate;
+  bool signed_activations = false;
+  tools::QuantizeTarget target = {};
+  tools::ProfileOptions profile;
+  tools::BenchOptions bench;
+  tools::EvaluateOptions evaluate;
+  tools::PruneOptions prune;
+  tools::TuneOptions tune;
+  tools::DiffOptions diff;
+  tools::VerifyOptions verify;
+  tools::ConvSweepOptions conv;
+  tools::SparsitySweepOptions sparsity;
+  bool kept_ceilings = false;
+#endif
+};
+
+}  // namespace pipit::internal::capi
+
+struct pipit_options : pipit::internal::capi::ToolOptions {
   pipit::LoadOptions load;  // but for its precision, whose options may come in any order
   pipit::Precision precision = pipit::Precision::fp32;
   pipit::Int8 int8;
@@ -41,19 +64,6 @@ struct pipit_options {
   std::string labels;
   std::optional<pipit::ScoreKind> scores;
   double threshold = pipit::ClassifierOptions{}.threshold;
-  pipit::tools::CalibrateOptions calibrate;  // but for what is above
-  bool signed_activations = false;
-  pipit::tools::QuantizeTarget target = {};
-  pipit::tools::ProfileOptions profile;
-  pipit::tools::BenchOptions bench;        // likewise
-  pipit::tools::EvaluateOptions evaluate;  // likewise
-  pipit::tools::PruneOptions prune;        // likewise
-  pipit::tools::TuneOptions tune;          // likewise
-  pipit::tools::DiffOptions diff;          // likewise
-  pipit::tools::VerifyOptions verify;      // likewise
-  pipit::tools::ConvSweepOptions conv;     // likewise
-  pipit::tools::SparsitySweepOptions sparsity;
-  bool kept_ceilings = false;
 };
 
 struct pipit_model {
