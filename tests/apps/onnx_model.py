@@ -70,7 +70,7 @@ def flatten(shape=("N", 3, 2, 2), **more):
 
 
 def fields(message):
-    """Number and content (bytes, or the integer) of every field of a message without fixed-size numbers."""
+    """Number and content (bytes, or the integer) of every field of a message; numbers of fixed size are bytes."""
     at = 0
 
     def read_varint():
@@ -86,9 +86,12 @@ def fields(message):
 
     while at < len(message):
         key = read_varint()
-        content = read_varint()
-        if key & 7 == 2:
-            length, content = content, message[at:at + content]
+        kind = key & 7
+        if kind == 0:
+            content = read_varint()
+        else:
+            length = read_varint() if kind == 2 else {1: 8, 5: 4}[kind]
+            content = message[at:at + length]
             at += length
         yield key >> 3, content
 

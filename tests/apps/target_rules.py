@@ -6,6 +6,8 @@ each rule with its source. Reads the file with the few messages of protobuf that
 
 import struct
 
+from onnx_model import fields
+
 FLOAT, UINT8, INT8, INT32 = 1, 2, 3, 6
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # They commute with quantization: the largest of integers is the integer of the largest.
@@ -64,40 +66,10 @@ RULES = {
 }
 
 
-def _fields(message):
-    at = 0
-
-    def number():
-        nonlocal at
-        result, shift = 0, 0
-        while True:
-            byte = message[at]
-            at += 1
-            result |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return result
-
-    while at < len(message):
-        key = number()
-        kind = key & 7
-        if kind == 0:
-            value = number()
-        elif kind == 2:
-            size = number()
-            value = message[at:at + size]
-            at += size
-        else:
-            size = {1: 8, 5: 4}[kind]
-            value = message[at:at + size]
-            at += size
-        yield key >> 3, value
-
-
 class Tensor:
     def __init__(self, message):
         self.shape, self.values = [], ()
-        for key, value in _fields(message):
+        for key, value in fields(message):
             if key == 1:
                 # Extents may be packed.
                 self.shape += [value] if isinstance(value, int) else _packed(value)
@@ -125,7 +97,7 @@ def _packed(data):
 class Node:
     def __init__(self, message):
         self.inputs, self.outputs, self.attributes, self.name = [], [], {}, ""
-        for key, value in _fields(message):
+        for key, value in fields(message):
             if key == 1:
                 self.inputs.append(value.decode())
             elif key == 2:
@@ -135,7 +107,7 @@ class Node:
             elif key == 4:
                 self.op = value.decode()
             elif key == 5:
-                held = dict(_fields(value))
+                held = dict(fields(value))
                 self.attributes[held[1].decode()] = held.get(3, held.get(2))
 
 
@@ -145,16 +117,16 @@ class File:
     def __init__(self, path):
         model = path.read_bytes()
         self.opset = 0
-        for key, value in _fields(model):
+        for key, value in fields(model):
             if key == 7:
                 graph = value
             elif key == 8:
-                held = dict(_fields(value))
+                held = dict(fields(value))
                 if not held.get(1):
                     self.opset = held[2]
-        self.nodes = [Node(value) for key, value in _fields(graph) if key == 1]
-        self.constants = {t.name: t for t in (Tensor(value) for key, value in _fields(graph) if key == 5)}
-        self.outputs = [dict(_fields(value))[1].decode() for key, value in _fields(graph) if key == 12]
+        self.nodes = [Node(value) for key, value in fields(graph) if key == 1]
+        self.constants = {t.name: t for t in (Tensor(value) for key, value in fields(graph) if key == 5)}
+        self.outputs = [dict(fields(value))[1].decode() for key, value in fields(graph) if key == 12]
         self.writer = {name: node for node in self.nodes for name in node.outputs}
         self.readers = {}
         for node in self.nodes:
