@@ -511,27 +511,29 @@ class CudaSession final : public DeviceSession {
 
   // After the runs to be judged have finished: results of a step that failed are not handed out.
   void check_steps() {
-    for (const Bound& b : bound_) {
-      try {
-        if (b.host) b.host->check();
-        if (std::exchange(b.fault->found, 0) != 0) fail("{}", b.step->kernel->fault_text(b.fault->value));
-      } catch (const Error& e) {
-        const Node& node = plan_->graph().nodes()[static_cast<std::size_t>(b.step->node)];
-        fail("node '{}' ({}, {}): {}", node.name, node.layer->type(), b.step->kernel_name, e.what());
-      }
-    }
+    if (const std::exception_ptr error = error_of_steps()) std::rethrow_exception(error);
   }
 
-  // The first of check_steps(), or null; all others are forgotten.
+  // The error of the first step that has one, or null. Forgets those of all steps.
   std::exception_ptr error_of_steps() {
     std::exception_ptr first;
-    for (;;) {
+    for (const Bound& b : bound_) {
       try {
-        check_steps();
-        return first;
+        check_step(b);
       } catch (...) {
         if (!first) first = std::current_exception();
       }
+    }
+    return first;
+  }
+
+  void check_step(const Bound& b) {
+    try {
+      if (b.host) b.host->check();
+      if (std::exchange(b.fault->found, 0) != 0) fail("{}", b.step->kernel->fault_text(b.fault->value));
+    } catch (const Error& e) {
+      const Node& node = plan_->graph().nodes()[static_cast<std::size_t>(b.step->node)];
+      fail("node '{}' ({}, {}): {}", node.name, node.layer->type(), b.step->kernel_name, e.what());
     }
   }
 
