@@ -1,7 +1,8 @@
-// Searching for mixed precision, comparing layers, sweeps, tests, named models and the machine, as JSON.
-#include "pipit/annotate.h"
+// Tools that describe a model or the machine, and measure times.
 #include "pipit/capi/handles.h"
+#include "pipit/compare.h"
 #include "pipit/fetch.h"
+#include "pipit/inspect.h"
 #include "pipit/machine.h"
 #include "pipit/report.h"
 
@@ -9,14 +10,6 @@ using namespace pipit;
 using namespace pipit::internal::capi;
 
 namespace {
-
-tools::StageProgress stage_progress(pipit_progress progress, void* user) {
-  tools::StageProgress stages;
-  stages.update = [progress, user](const std::string&, std::int64_t part, std::int64_t total) {
-    advance(progress, user, part, total);
-  };
-  return stages;
-}
 
 void add_run(tools::SweepRun& run, const pipit_options& all, pipit_progress progress, void* user) {
   run.device = all.load.device;
@@ -27,44 +20,49 @@ void add_run(tools::SweepRun& run, const pipit_options& all, pipit_progress prog
 
 }  // namespace
 
-char* pipit_tune_json(const char* model, const char* images, const char* output, const pipit_options* options,
-                      pipit_progress progress, void* user, pipit_status** status) {
+char* pipit_profile_json(const pipit_model* model, const pipit_tensor* inputs, size_t input_count,
+                         const pipit_options* options, pipit_status** status) {
   return made(status, [&] {
     need(model, "model");
-    need(images, "images");
-    need(output, "output");
-    const pipit_options& all = given(options);
-    tools::TuneOptions how = all.tune;
-    how.classifier = {all.load, all.preprocess, all.labels, all.scores, all.threshold};
-    how.keep = all.int8.keep;
-    how.progress = stage_progress(progress, user);
-    return new_string(tools::tune(model, images, output, how).json);
+    std::vector<ArrayView> arrays;
+    if (inputs != nullptr || input_count > 0)
+      arrays_of(inputs, input_count, model->model.inputs(), "input", arrays);
+    return new_string(tools::profile(model->model, arrays, given(options).profile).json);
   });
 }
 
-char* pipit_diff_json(const char* model, const char* const* images, size_t image_count, const char* plan,
-                      const pipit_options* options, pipit_progress progress, void* user,
-                      pipit_status** status) {
+char* pipit_inspect_json(const pipit_model* model, pipit_status** status) {
   return made(status, [&] {
     need(model, "model");
-    need(plan, "plan");
-    const auto paths = needed_all<std::filesystem::path>(images, image_count, "images", "an image");
-    const pipit_options& all = given(options);
-    tools::DiffOptions how = all.diff;
-    how.load = all.load;
-    how.keep = all.int8.keep;
-    how.preprocess = all.preprocess;
-    how.progress = stage_progress(progress, user);
-    return new_string(tools::diff(model, paths, plan, how).json);
+    return new_string(tools::inspect(model->model, {.why = true}).json);
   });
 }
 
-char* pipit_annotate_json(const char* model, const char* output, const pipit_options* options,
-                          pipit_status** status) {
+char* pipit_bench_json(const char* const* models, size_t model_count, const pipit_options* options,
+                       pipit_progress progress, void* user, pipit_status** status) {
   return made(status, [&] {
-    need(model, "model");
-    need(output, "output");
-    return new_string(tools::annotate(model, output, {classifier_options(given(options))}).json);
+    const auto names = needed_all<std::string>(models, model_count, "models", "a model");
+    const pipit_options& all = given(options);
+    tools::BenchOptions how = all.bench;
+    how.timing.load = load_options(all);
+    if (all.evaluate.against) {
+      const tools::Baseline& base = *all.evaluate.against;
+      how.against = base.model;
+      if (base.model.empty()) how.timing.precisions = {base.precision, how.timing.load.precision};
+    }
+    how.progress = [&](std::int64_t rows, std::int64_t total, const std::string&) {
+      advance(progress, user, rows, total);
+    };
+    return new_string(tools::bench(names, how).json);
+  });
+}
+
+char* pipit_compare_json(const char* first, const char* second, const pipit_options* options,
+                         pipit_status** status) {
+  return made(status, [&] {
+    need(first, "first");
+    need(second, "second");
+    return new_string(tools::compare(first, second, {given(options).bench.max_slowdown}).json);
   });
 }
 
@@ -87,18 +85,6 @@ char* pipit_sweep_sparsity_json(const char* model, const pipit_options* options,
     if (model != nullptr) how.model = model;
     how.load = all.load;
     return new_string(tools::sweep_sparsity(how).json);
-  });
-}
-
-char* pipit_verify_json(const char* const* folders, size_t folder_count, const pipit_options* options,
-                        pipit_progress progress, void* user, pipit_status** status) {
-  return made(status, [&] {
-    const auto paths = needed_all<std::filesystem::path>(folders, folder_count, "folders", "a folder");
-    const pipit_options& all = given(options);
-    tools::VerifyOptions how = all.verify;
-    how.load = load_options(all);
-    how.progress = [&](std::int64_t tests, std::int64_t total) { advance(progress, user, tests, total); };
-    return new_string(tools::verify(paths, how).json);
   });
 }
 

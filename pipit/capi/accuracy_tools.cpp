@@ -1,10 +1,21 @@
-// Calibrating, quantizing, pruning, and what a model is and how long it takes as JSON.
+// Tools that change a model or judge its answers.
+#include "pipit/annotate.h"
 #include "pipit/capi/handles.h"
-#include "pipit/compare.h"
-#include "pipit/inspect.h"
 
 using namespace pipit;
 using namespace pipit::internal::capi;
+
+namespace {
+
+tools::StageProgress stage_progress(pipit_progress progress, void* user) {
+  tools::StageProgress stages;
+  stages.update = [progress, user](const std::string&, std::int64_t part, std::int64_t total) {
+    advance(progress, user, part, total);
+  };
+  return stages;
+}
+
+}  // namespace
 
 pipit_code pipit_calibrate(const char* model, const char* const* images, size_t image_count, const char* plan,
                            const pipit_options* options, pipit_progress progress, void* user, char** notes,
@@ -64,49 +75,47 @@ char* pipit_evaluate_json(const char* model, const char* folder, const pipit_opt
   });
 }
 
-char* pipit_profile_json(const pipit_model* model, const pipit_tensor* inputs, size_t input_count,
-                         const pipit_options* options, pipit_status** status) {
+char* pipit_verify_json(const char* const* folders, size_t folder_count, const pipit_options* options,
+                        pipit_progress progress, void* user, pipit_status** status) {
   return made(status, [&] {
-    need(model, "model");
-    std::vector<ArrayView> arrays;
-    if (inputs != nullptr || input_count > 0)
-      arrays_of(inputs, input_count, model->model.inputs(), "input", arrays);
-    return new_string(tools::profile(model->model, arrays, given(options).profile).json);
-  });
-}
-
-char* pipit_inspect_json(const pipit_model* model, pipit_status** status) {
-  return made(status, [&] {
-    need(model, "model");
-    return new_string(tools::inspect(model->model, {.why = true}).json);
-  });
-}
-
-char* pipit_bench_json(const char* const* models, size_t model_count, const pipit_options* options,
-                       pipit_progress progress, void* user, pipit_status** status) {
-  return made(status, [&] {
-    const auto names = needed_all<std::string>(models, model_count, "models", "a model");
+    const auto paths = needed_all<std::filesystem::path>(folders, folder_count, "folders", "a folder");
     const pipit_options& all = given(options);
-    tools::BenchOptions how = all.bench;
-    how.timing.load = load_options(all);
-    if (all.evaluate.against) {
-      const tools::Baseline& base = *all.evaluate.against;
-      how.against = base.model;
-      if (base.model.empty()) how.timing.precisions = {base.precision, how.timing.load.precision};
-    }
-    how.progress = [&](std::int64_t rows, std::int64_t total, const std::string&) {
-      advance(progress, user, rows, total);
-    };
-    return new_string(tools::bench(names, how).json);
+    tools::VerifyOptions how = all.verify;
+    how.load = load_options(all);
+    how.progress = [&](std::int64_t tests, std::int64_t total) { advance(progress, user, tests, total); };
+    return new_string(tools::verify(paths, how).json);
   });
 }
 
-char* pipit_compare_json(const char* first, const char* second, const pipit_options* options,
-                         pipit_status** status) {
+char* pipit_tune_json(const char* model, const char* images, const char* output, const pipit_options* options,
+                      pipit_progress progress, void* user, pipit_status** status) {
   return made(status, [&] {
-    need(first, "first");
-    need(second, "second");
-    return new_string(tools::compare(first, second, {given(options).bench.max_slowdown}).json);
+    need(model, "model");
+    need(images, "images");
+    need(output, "output");
+    const pipit_options& all = given(options);
+    tools::TuneOptions how = all.tune;
+    how.classifier = {all.load, all.preprocess, all.labels, all.scores, all.threshold};
+    how.keep = all.int8.keep;
+    how.progress = stage_progress(progress, user);
+    return new_string(tools::tune(model, images, output, how).json);
+  });
+}
+
+char* pipit_diff_json(const char* model, const char* const* images, size_t image_count, const char* plan,
+                      const pipit_options* options, pipit_progress progress, void* user,
+                      pipit_status** status) {
+  return made(status, [&] {
+    need(model, "model");
+    need(plan, "plan");
+    const auto paths = needed_all<std::filesystem::path>(images, image_count, "images", "an image");
+    const pipit_options& all = given(options);
+    tools::DiffOptions how = all.diff;
+    how.load = all.load;
+    how.keep = all.int8.keep;
+    how.preprocess = all.preprocess;
+    how.progress = stage_progress(progress, user);
+    return new_string(tools::diff(model, paths, plan, how).json);
   });
 }
 
@@ -120,9 +129,16 @@ char* pipit_prune_json(const char* model, const char* images, const char* output
     const pipit_options& all = given(options);
     tools::PruneOptions how = all.prune;
     how.classifier = classifier_options(all);
-    how.progress.update = [&](const std::string&, std::int64_t part, std::int64_t total) {
-      advance(progress, user, part, total);
-    };
+    how.progress = stage_progress(progress, user);
     return new_string(tools::prune(model, images, output, how).json);
+  });
+}
+
+char* pipit_annotate_json(const char* model, const char* output, const pipit_options* options,
+                          pipit_status** status) {
+  return made(status, [&] {
+    need(model, "model");
+    need(output, "output");
+    return new_string(tools::annotate(model, output, {classifier_options(given(options))}).json);
   });
 }
