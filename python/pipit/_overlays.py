@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pipit import _pipit
@@ -75,9 +74,9 @@ def write_annotated_nodes(
 
     Keys: pipit.kernel, pipit.time_ms, pipit.share and pipit.floor_ms, pipit.computed_by for a node that the kernel of
     another one computes, pipit.precision and pipit.sqnr_db. Values that the file has under these keys are replaced;
-    everything else keeps its bytes, so the copy computes the same. Weights in other files are found if the copy is in
-    the same folder. Raises ArgumentError if there is nothing to write or `model` is no file, and Error for files that
-    cannot be read or written and for nodes that the file does not have.
+    all else stays, so the copy computes the same. Weights in other files are found if the copy is in the same folder.
+    Raises ArgumentError if there is nothing to write or `model` is no file, and Error for files that cannot be read or
+    written, for nodes that the file does not have, and without the package onnx (1.16 or later).
     """
     entries = _entries(profile, difference)
     if not entries:
@@ -85,7 +84,7 @@ def write_annotated_nodes(
     name = model_name(model)
     try:
         with open(name, "rb") as file:
-            onnx = file.read()
+            onnx_bytes = file.read()
     except FileNotFoundError:
         raise ArgumentError(f"{name!r} is no file: a model that has a name has no nodes to annotate") from None
     except OSError as error:
@@ -93,8 +92,8 @@ def write_annotated_nodes(
     if os.path.exists(os.fspath(output)) and os.path.samefile(name, os.fspath(output)):
         raise ArgumentError(f"{os.fspath(output)!r} is the model itself; name another file")
     try:
-        annotated, found = _annotated_model(onnx, entries)
-    except (IndexError, ValueError) as error:
+        annotated, found = _annotated(onnx_bytes, entries)
+    except ValueError as error:
         raise Error(f"{name}: not an ONNX model ({error})") from error
     if not found:
         raise Error(f"{name}: has none of the {len(entries)} measured nodes, such as {next(iter(entries))!r}")
@@ -135,99 +134,27 @@ def _entries(profile: _pipit.Profile | None, difference: _pipit.Difference | Non
     return entries
 
 
-# The few messages of ONNX's protobuf that lie around a node's metadata: numbers of fields.
-_MODEL_GRAPH, _GRAPH_NODE, _NODE_NAME, _NODE_METADATA, _ENTRY_KEY, _ENTRY_VALUE = 7, 1, 3, 9, 1, 2
-_LENGTH_DELIMITED = 2
-
-
-def _annotated_model(onnx: bytes, entries: dict[str, dict[str, str]]) -> tuple[bytes, int]:
-    parts: list[bytes | memoryview] = []
+def _annotated(onnx_bytes: bytes, entries: dict[str, dict[str, str]]) -> tuple[bytes, int]:
+    """The model with the entries at its nodes, and their number. Raises ValueError for bytes that are no model."""
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+    except ImportError as error:
+        raise Error("write_annotated_nodes() needs the package onnx: pip install onnx") from error
+    if "metadata_props" not in onnx.NodeProto.DESCRIPTOR.fields_by_name:
+        raise Error(f"write_annotated_nodes() needs onnx 1.16 or later; onnx is {onnx.__version__}")
+    try:
+        model = onnx.ModelProto.FromString(onnx_bytes)
+    except DecodeError as error:
+        raise ValueError(str(error)) from error
     found = 0
-    for number, whole, content in _fields(memoryview(onnx)):
-        if number == _MODEL_GRAPH and content is not None:
-            graph, found = _annotated_graph(content, entries)
-            parts.append(_field(number, graph))
-        else:
-            parts.append(whole)
-    return b"".join(parts), found
-
-
-def _annotated_graph(graph: memoryview, entries: dict[str, dict[str, str]]) -> tuple[bytes, int]:
-    parts: list[bytes | memoryview] = []
-    found = 0
-    for number, whole, content in _fields(graph):
-        own = None
-        if number == _GRAPH_NODE and content is not None:
-            own = entries.get(_text_of(content, _NODE_NAME))
-        if own and content is not None:
-            parts.append(_field(number, _annotated_node(content, own)))
-            found += 1
-        else:
-            parts.append(whole)
-    return b"".join(parts), found
-
-
-def _annotated_node(node: memoryview, own: dict[str, str]) -> bytes:
-    parts: list[bytes | memoryview] = []
-    for number, whole, content in _fields(node):
-        is_old = number == _NODE_METADATA and content is not None and _text_of(content, _ENTRY_KEY) in own
-        if not is_old:
-            parts.append(whole)
-    for key, value in own.items():
-        parts.append(_field(_NODE_METADATA, _field(_ENTRY_KEY, key.encode()) + _field(_ENTRY_VALUE, value.encode())))
-    return b"".join(parts)
-
-
-def _text_of(message: memoryview, wanted: int) -> str:
-    for number, _, content in _fields(message):
-        if number == wanted and content is not None:
-            return bytes(content).decode("utf-8", "replace")
-    return ""
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, memoryview, memoryview | None]]:
-    """The number, all bytes and the content (of what has a length) of each field. Raises ValueError and IndexError."""
-    at = 0
-    while at < len(message):
-        start = at
-        key, at = _varint(message, at)
-        content = None
-        kind = key & 7
-        if kind == _LENGTH_DELIMITED:
-            size, at = _varint(message, at)
-            content = message[at : at + size]
-            at += size
-        elif kind == 0:
-            _, at = _varint(message, at)
-        elif kind in (1, 5):
-            at += 8 if kind == 1 else 4
-        else:
-            raise ValueError(f"a field of kind {kind} at byte {start}")
-        if at > len(message):
-            raise ValueError(f"a field at byte {start} ends behind its message")
-        yield key >> 3, message[start:at], content
-
-
-def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at
-        if shift > 63:
-            raise ValueError(f"a number of more than 64 bits at byte {at}")
-
-
-def _field(number: int, content: bytes) -> bytes:
-    def varint(value: int) -> bytes:
-        written = bytearray()
-        while value > 0x7F:
-            written.append(value & 0x7F | 0x80)
-            value >>= 7
-        written.append(value)
-        return bytes(written)
-
-    return varint(number << 3 | _LENGTH_DELIMITED) + varint(len(content)) + content
+    for node in model.graph.node:
+        own = entries.get(node.name)
+        if not own:
+            continue
+        kept = [entry for entry in node.metadata_props if entry.key not in own]
+        del node.metadata_props[:]
+        node.metadata_props.extend(kept)
+        node.metadata_props.extend(onnx.StringStringEntryProto(key=key, value=value) for key, value in own.items())
+        found += 1
+    return model.SerializeToString(deterministic=True), found

@@ -176,6 +176,7 @@ class Overlays(PackageTest):
             with self.assertRaises(pipit.ArgumentError):
                 pipit.write_node_data(self.folder / name, **values)
 
+    @unittest.skipUnless(installed("onnx"), "onnx is not installed")
     def test_netron(self) -> None:
         output = self.folder / "annotated.onnx"
         count = pipit.write_annotated_nodes(self.model, output, profile=self.times, difference=self.difference)
@@ -197,6 +198,7 @@ class Overlays(PackageTest):
         pipit.write_annotated_nodes(output, again, profile=self.times, difference=self.difference)
         self.assertEqual(again.read_bytes(), output.read_bytes())
 
+    @unittest.skipUnless(installed("onnx"), "onnx is not installed")
     def test_files_that_cannot_be_annotated(self) -> None:
         broken, other = self.folder / "broken.onnx", self.folder / "other.onnx"
         broken.write_bytes(self.model.read_bytes()[:-7])
