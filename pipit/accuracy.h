@@ -20,6 +20,10 @@ struct Share {
   double high = 0;         ///< of the interval
 };
 
+/// The share with its interval. Throws Error for `of` below 1 and a count outside of [0, of]. May be called from any
+/// thread.
+PIPIT_API Share share_of(std::int64_t count, std::int64_t of);
+
 /// How much less often a model is right than a base, on the same images. In points, percent of the images.
 struct Drop {
   std::int64_t images = 0;            ///< that both answered

@@ -1,22 +1,10 @@
 #include "pipit/measuring/accuracy.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "engine/base/error.h"
 #include "layers/scores.h"
 
 namespace pipit::internal::detail {
-
-tools::Share share_of(std::int64_t hits, std::int64_t n) {
-  if (n < 1) fail("no images: a share of them has no value");
-  constexpr double z = 1.959963984540054;
-  const double count = static_cast<double>(n);
-  const double p = static_cast<double>(hits) / count;
-  const double centre = (p + z * z / (2 * count)) / (1 + z * z / count);
-  const double half = z / (1 + z * z / count) * std::sqrt(p * (1 - p) / count + z * z / (4 * count * count));
-  return {hits, n, p, std::max(0.0, centre - half), std::min(1.0, centre + half)};
-}
 
 double average_precision(std::vector<RankedImage> images) {
   std::ranges::sort(images, std::greater{}, &RankedImage::probability);

@@ -13,9 +13,6 @@
 
 namespace pipit::internal::detail {
 
-/// hits / n with its interval. Throws Error without images.
-tools::Share share_of(std::int64_t hits, std::int64_t n);
-
 /// Some of a class's images by how much a model says that they are of it.
 struct RankedImage {
   float probability = 0;

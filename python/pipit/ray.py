@@ -23,12 +23,13 @@ from pipit._calibrator import Calibrator
 from pipit._classifier import Classifier
 from pipit._errors import ArgumentError, Error
 from pipit._options import absolute, model_name, recipe
+from pipit._pipit import share_of
 from pipit._types import CalibratorOptions, ClassifierOptions, StrPath
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from pipit._pipit import Calibration
+    from pipit._pipit import Calibration, Share
 
 Damaged = Literal["raise", "name"]
 Batch = dict[str, Any]
@@ -156,38 +157,6 @@ def classify(
 
 
 @dataclass(frozen=True)
-class Share:
-    """A share of images, with its 95 % interval by Wilson's score."""
-
-    count: int
-    """Images in the share."""
-    of: int
-    """All images."""
-
-    @property
-    def value(self) -> float:
-        """count / of; 0 without images."""
-        return self.count / self.of if self.of else 0.0
-
-    @property
-    def low(self) -> float:
-        """Of the interval."""
-        return self._bounds()[0]
-
-    @property
-    def high(self) -> float:
-        """Of the interval."""
-        return self._bounds()[1]
-
-    def _bounds(self) -> tuple[float, float]:
-        if not self.of:
-            return 0.0, 1.0
-        z, n, p = 1.959963984540054, self.of, self.value
-        middle, width = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        return (middle - width) / (1 + z * z / n), (middle + width) / (1 + z * z / n)
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """What evaluate() found."""
 
@@ -255,7 +224,8 @@ def evaluate(
     """Classifies labelled images and counts right answers, as pipit.evaluate() does for a folder.
 
     label: the column with the index or the name of each image's class. column: the images, as bytes or as paths. Other
-    arguments: as in classify(); with damaged='name' images that cannot be decoded are excluded.
+    arguments: as in classify(); with damaged='name' images that cannot be decoded are excluded. Raises Error without an
+    image that can be used.
     """
     import json
 
@@ -274,7 +244,7 @@ def evaluate(
     for row in counts.iter_rows():
         images, right, top5 = images + row["images"], right + row["right"], top5 + row["top5"]
         excluded += [(path, error) for path, error in json.loads(row["excluded"])]
-    return Evaluation(Share(right, images), Share(top5, images), sorted(excluded))
+    return Evaluation(share_of(right, images), share_of(top5, images), sorted(excluded))
 
 
 class PartialCalibration(AggregateFnV2[bytes, bytes]):
@@ -367,4 +337,4 @@ def calibrate(
     return calibrator.plan(output, histograms=histograms, trt_cache=trt_cache)
 
 
-__all__ = ["Evaluation", "PartialCalibration", "Predictor", "Share", "calibrate", "classify", "evaluate"]
+__all__ = ["Evaluation", "PartialCalibration", "Predictor", "calibrate", "classify", "evaluate"]

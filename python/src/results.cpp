@@ -15,6 +15,7 @@ void bind_accuracy(nb::module_& module) {
       .field("value", &Share::value, "count / of")
       .field("low", &Share::low, "of the interval")
       .field("high", &Share::high, "of the interval");
+  module.def("share_of", &share_of, nb::arg("count"), nb::arg("of"), "count / of, with its interval.");
   ResultFields<Drop>(module, "Drop",
                      "How much less often a model is right than a base; points are percent of the images.")
       .field("images", &Drop::images, "that both answered")
