@@ -80,6 +80,14 @@ PIPIT_API pipit_options* pipit_options_new(pipit_status** status);
 /// PIPIT_INVALID_ARGUMENT, whose message says what is expected, and changes nothing.
 PIPIT_API pipit_code pipit_options_set(pipit_options* options, const char* name, const char* value,
                                        pipit_status** status);
+/// Called with `user` as work goes on: `done` of `total` images, runs, rows or layers of `stage`, which is valid during
+/// the call and "" for work of one stage. Calls come one at a time, in any thread. Return 0 to continue; any other
+/// number ends the work with PIPIT_CANCELLED, and files are as before. Must not throw or jump out.
+typedef int (*pipit_progress)(void* user, const char* stage, int64_t done, int64_t total);
+/// Calls `progress` from all functions that take these options, also while they load a model or a classifier; NULL: not
+/// any more.
+PIPIT_API pipit_code pipit_options_set_progress(pipit_options* options, pipit_progress progress, void* user,
+                                                pipit_status** status);
 /// Frees them.
 PIPIT_API void pipit_options_free(pipit_options* options);
 /// How many options there are.
@@ -282,37 +290,31 @@ PIPIT_API void pipit_predictions_free(pipit_predictions* predictions);
 /// @name Tools
 /// @{
 
-/// Called with `user` as images are done, in any thread, one call at a time. Return 0 to continue; any other number
-/// ends the work with PIPIT_CANCELLED, and files are as before. Must not throw or jump out.
-typedef int (*pipit_progress)(void* user, int64_t done, int64_t total);
-
 /// Runs a model in fp32 on the CPU over `image_count` image files, or folders of them, and writes INT8 scales to the
 /// JSON file `plan`, for the option of that name. The file is written in full or not at all. Unless `notes` is NULL, it
-/// is set to notes for the user, one per line, or to NULL after an error. `progress` may be NULL. Options: threads,
-/// keep, method, percentile, per-tensor-weights, equalize, bias-correction, strict, skip, limit, batch, dim, shape,
-/// value, kernel, and those of preprocessing; check (a folder as that of pipit_evaluate_json()) with truth, labels,
-/// scores and threshold: the last note then says what INT8 costs.
+/// is set to notes for the user, one per line, or to NULL after an error. Options: threads, keep, method, percentile,
+/// per-tensor-weights, equalize, bias-correction, strict, skip, limit, batch, dim, shape, value, kernel, and those of
+/// preprocessing; check (a folder as that of pipit_evaluate_json()) with truth, labels, scores and threshold: the last
+/// note then says what INT8 costs.
 PIPIT_API pipit_code pipit_calibrate(const char* model, const char* const* images, size_t image_count,
-                                     const char* plan, const pipit_options* options, pipit_progress progress,
-                                     void* user, char** notes, pipit_status** status);
+                                     const char* plan, const pipit_options* options, char** notes,
+                                     pipit_status** status);
 /// Writes a model with a plan's scales to `output` as standard ONNX with QuantizeLinear and DequantizeLinear. `notes`
 /// are as in pipit_calibrate(). Options: batch, dim, shape, value, keep, activations, target.
 PIPIT_API pipit_code pipit_quantize(const char* model, const char* plan, const char* output,
                                     const pipit_options* options, char** notes, pipit_status** status);
 /// Runs a model over the images of `folder`, in one sub-folder for each class, and returns how often it is right: the
-/// JSON document of `pipit evaluate --json` (docs/json.md). `progress` may be NULL. Options: those of models and of
-/// classifiers, truth, limit, strict, against, max-drop.
+/// JSON document of `pipit evaluate --json` (docs/json.md). Options: those of models and of classifiers, truth, limit,
+/// strict, against, max-drop.
 PIPIT_API char* pipit_evaluate_json(const char* model, const char* folder, const pipit_options* options,
-                                    pipit_progress progress, void* user, pipit_status** status);
+                                    pipit_status** status);
 /// Removes groups of weights of a model, fits the others and writes the result to `output` as ONNX, in full or not at
 /// all. Returns the JSON document of `pipit prune --json` (docs/json.md), which has a "problem" if nothing was written.
-/// `images` are as the folder of pipit_evaluate_json(). `progress` may be NULL; it gets the progress of the current
-/// stage. Options: those of models and of classifiers, one of keep-ratio, target-speedup and max-drop, global,
-/// search-seconds, judge-by, mode, importance, group, panel, block, no-refit, check, calibrate-limit, limit, strict;
-/// precision is fp32 or int8.
+/// `images` are as the folder of pipit_evaluate_json(). Options: those of models and of classifiers, one of keep-ratio,
+/// target-speedup and max-drop, global, search-seconds, judge-by, mode, importance, group, panel, block, no-refit,
+/// check, calibrate-limit, limit, strict; precision is fp32 or int8.
 PIPIT_API char* pipit_prune_json(const char* model, const char* images, const char* output,
-                                 const pipit_options* options, pipit_progress progress, void* user,
-                                 pipit_status** status);
+                                 const pipit_options* options, pipit_status** status);
 /// Times every layer on `inputs` (NULL: random numbers, always the same) and returns the JSON document of `pipit
 /// profile --json` (docs/json.md). Options: runs, warmup, floor.
 PIPIT_API char* pipit_profile_json(const pipit_model* model, const pipit_tensor* inputs, size_t input_count,
@@ -321,51 +323,46 @@ PIPIT_API char* pipit_profile_json(const pipit_model* model, const pipit_tensor*
 /// inspect --why --json` (docs/json.md).
 PIPIT_API char* pipit_inspect_json(const pipit_model* model, pipit_status** status);
 /// Times whole runs of models and returns the JSON document of `pipit bench --json` (docs/json.md), which also has the
-/// error of a model that fails. `progress` may be NULL; it is called with the number of rows. Options: those of models,
-/// seconds, runs, warmup, streams, against (another model that runs in turns with each, or a precision to compare
-/// with), fail-above.
+/// error of a model that fails. Progress counts rows, and its stage is the next row. Options: those of models, seconds,
+/// runs, warmup, streams, against (another model that runs in turns with each, or a precision to compare with),
+/// fail-above.
 PIPIT_API char* pipit_bench_json(const char* const* models, size_t model_count, const pipit_options* options,
-                                 pipit_progress progress, void* user, pipit_status** status);
+                                 pipit_status** status);
 /// Finds the layers of a model to keep in floating point so that INT8 loses at most the option max-drop, writes the
 /// plan that says so to the JSON file `output`, and returns the document of `pipit tune --json` (docs/json.md).
-/// `images` are as the folder of pipit_evaluate_json(), `progress` as in pipit_prune_json(). Options: those of models
-/// and of classifiers, max-drop, confidence, judge-by, keep-as, calibrate-limit, limit, strict.
+/// `images` are as the folder of pipit_evaluate_json(). Options: those of models and of classifiers, max-drop,
+/// confidence, judge-by, keep-as, calibrate-limit, limit, strict.
 PIPIT_API char* pipit_tune_json(const char* model, const char* images, const char* output,
-                                const pipit_options* options, pipit_progress progress, void* user,
-                                pipit_status** status);
+                                const pipit_options* options, pipit_status** status);
 /// Compares every layer in fp32 and in INT8 with the scales of `plan` over `image_count` image files, or folders of
-/// them, and returns the JSON document of `pipit diff --json` (docs/json.md). `progress` as in pipit_prune_json().
-/// Options: those of models and of preprocessing, limit, share-limit, fast, strict.
+/// them, and returns the JSON document of `pipit diff --json` (docs/json.md). Options: those of models and of
+/// preprocessing, limit, share-limit, fast, strict.
 PIPIT_API char* pipit_diff_json(const char* model, const char* const* images, size_t image_count,
-                                const char* plan, const pipit_options* options, pipit_progress progress,
-                                void* user, pipit_status** status);
+                                const char* plan, const pipit_options* options, pipit_status** status);
 /// Writes a copy of an ONNX file to `output` with what the options say in its metadata, and returns the JSON document
 /// of `pipit annotate --json` (docs/json.md). Options: labels, scores and those of preprocessing, of which at least one
 /// must be set.
 PIPIT_API char* pipit_annotate_json(const char* model, const char* output, const pipit_options* options,
                                     pipit_status** status);
 /// Times single convolutions over a grid of sizes, each precision and kernel in turns with bases, and returns the JSON
-/// document of `pipit sweep conv --json` (docs/json.md). What does not run has the reason in its row. `progress` may be
-/// NULL; it is called with the number of rows, and rows that were measured before it ends the work stay in the file
-/// `results`. Options, with several values separated by commas where the command takes a list: n, in, out, size,
-/// kernel-size (of the command --kernel), stride, all, sample, seed, precisions (of the command --precision), backend,
-/// base, floor, seconds, results, resume, device, threads.
-PIPIT_API char* pipit_sweep_conv_json(const pipit_options* options, pipit_progress progress, void* user,
-                                      pipit_status** status);
+/// document of `pipit sweep conv --json` (docs/json.md). What does not run has the reason in its row. Progress counts
+/// rows, and its stage is the next row; rows that were measured before it ends the work stay in the file `results`.
+/// Options, with several values separated by commas where the command takes a list: n, in, out, size, kernel-size (of
+/// the command --kernel), stride, all, sample, seed, precisions (of the command --precision), backend, base, floor,
+/// seconds, results, resume, device, threads.
+PIPIT_API char* pipit_sweep_conv_json(const pipit_options* options, pipit_status** status);
 /// Times single layers with all weights and with those that structured pruning keeps, in turns, compares their results
 /// and returns the JSON document of `pipit sweep sparsity --json` (docs/json.md). Layers are the convolutions of
-/// `model`, or, if it is NULL, those of the option `layer`, which may be set several times. `progress` and lists as in
+/// `model`, or, if it is NULL, those of the option `layer`, which may be set several times. Progress and lists as in
 /// pipit_sweep_conv_json(). Options: layer, precisions, modes and keep-ratios (of the command --precision, --mode and
 /// --keep-ratio), importance, group, panel, block, no-refit, seconds, results, resume, device, threads; for a model
 /// batch, dim, shape, value.
 PIPIT_API char* pipit_sweep_sparsity_json(const char* model, const pipit_options* options,
-                                          pipit_progress progress, void* user, pipit_status** status);
+                                          pipit_status** status);
 /// Runs tests in ONNX's layout, which are at or below `folder_count` folders, and returns the JSON document of `pipit
-/// verify --json` (docs/json.md), in which a failed test has its reason. `progress` may be NULL. Options: those of
-/// models, rtol, atol, norm.
+/// verify --json` (docs/json.md), in which a failed test has its reason. Options: those of models, rtol, atol, norm.
 PIPIT_API char* pipit_verify_json(const char* const* folders, size_t folder_count,
-                                  const pipit_options* options, pipit_progress progress, void* user,
-                                  pipit_status** status);
+                                  const pipit_options* options, pipit_status** status);
 /// The models that have names, and which of them can be used: the JSON document of `pipit models --json`.
 PIPIT_API char* pipit_models_json(pipit_status** status);
 /// Downloads the weights of `name_count` named models, with `python3 -m pip`, and stores the models in the user's cache
@@ -374,10 +371,9 @@ PIPIT_API char* pipit_fetch_json(const char* const* names, size_t name_count, pi
 /// What this machine and this build offer: the JSON document of `pipit doctor --json`. Measures nothing.
 PIPIT_API char* pipit_doctor_json(pipit_status** status);
 /// Measures the ceilings of this machine, which takes some seconds, stores them for the option `floor`, and returns the
-/// JSON document of `pipit ceilings --json` (docs/json.md). `progress` may be NULL. Options: device, threads, kept
-/// (read stored ceilings instead).
-PIPIT_API char* pipit_ceilings_json(const pipit_options* options, pipit_progress progress, void* user,
-                                    pipit_status** status);
+/// JSON document of `pipit ceilings --json` (docs/json.md). Options: device, threads, kept (read stored ceilings
+/// instead).
+PIPIT_API char* pipit_ceilings_json(const pipit_options* options, pipit_status** status);
 /// Converts a document that one of these functions has returned: `form` is "csv", "html" (one page for a browser),
 /// "trace" (a timeline for Perfetto) or "trtexec". A document that has no such form is PIPIT_INVALID_ARGUMENT.
 PIPIT_API char* pipit_report(const char* json, const char* form, pipit_status** status);

@@ -5,21 +5,8 @@
 using namespace pipit;
 using namespace pipit::internal::capi;
 
-namespace {
-
-tools::StageProgress stage_progress(pipit_progress progress, void* user) {
-  tools::StageProgress stages;
-  stages.update = [progress, user](const std::string&, std::int64_t part, std::int64_t total) {
-    advance(progress, user, part, total);
-  };
-  return stages;
-}
-
-}  // namespace
-
 pipit_code pipit_calibrate(const char* model, const char* const* images, size_t image_count, const char* plan,
-                           const pipit_options* options, pipit_progress progress, void* user, char** notes,
-                           pipit_status** status) {
+                           const pipit_options* options, char** notes, pipit_status** status) {
   return done(status, [&] {
     if (notes != nullptr) *notes = nullptr;
     need(model, "model");
@@ -30,9 +17,7 @@ pipit_code pipit_calibrate(const char* model, const char* const* images, size_t 
     how.load = all.load;
     how.keep = all.int8.keep;
     how.preprocess = all.preprocess;
-    how.progress = [&](std::int64_t images_done, std::int64_t total) {
-      advance(progress, user, images_done, total);
-    };
+    how.progress = [&](std::int64_t part, std::int64_t total) { all.progress.advance("", part, total); };
     how.check.truth = all.evaluate.truth;
     how.check.labels = all.labels;
     how.check.scores = all.scores;
@@ -56,39 +41,40 @@ pipit_code pipit_quantize(const char* model, const char* plan, const char* outpu
     how.keep = all.int8.keep;
     how.signed_activations = all.signed_activations;
     how.target = all.target;
+    how.progress = all.progress.of_stages();
     set_notes(notes, tools::quantize(model, plan, output, how).notes);
   });
 }
 
 char* pipit_evaluate_json(const char* model, const char* folder, const pipit_options* options,
-                          pipit_progress progress, void* user, pipit_status** status) {
+                          pipit_status** status) {
   return made(status, [&] {
     need(model, "model");
     need(folder, "folder");
     const pipit_options& all = given(options);
     tools::EvaluateOptions how = all.evaluate;
     how.classifier = classifier_options(all);
-    how.progress = [&](std::int64_t images_done, std::int64_t total, const std::string&) {
-      advance(progress, user, images_done, total);
+    how.progress = [&](std::int64_t part, std::int64_t total, const std::string&) {
+      all.progress.advance("", part, total);
     };
     return new_string(tools::evaluate(model, folder, how).json);
   });
 }
 
 char* pipit_verify_json(const char* const* folders, size_t folder_count, const pipit_options* options,
-                        pipit_progress progress, void* user, pipit_status** status) {
+                        pipit_status** status) {
   return made(status, [&] {
     const auto paths = needed_all<std::filesystem::path>(folders, folder_count, "folders", "a folder");
     const pipit_options& all = given(options);
     tools::VerifyOptions how = all.verify;
     how.load = load_options(all);
-    how.progress = [&](std::int64_t tests, std::int64_t total) { advance(progress, user, tests, total); };
+    how.progress = [&](std::int64_t part, std::int64_t total) { all.progress.advance("", part, total); };
     return new_string(tools::verify(paths, how).json);
   });
 }
 
 char* pipit_tune_json(const char* model, const char* images, const char* output, const pipit_options* options,
-                      pipit_progress progress, void* user, pipit_status** status) {
+                      pipit_status** status) {
   return made(status, [&] {
     need(model, "model");
     need(images, "images");
@@ -97,14 +83,13 @@ char* pipit_tune_json(const char* model, const char* images, const char* output,
     tools::TuneOptions how = all.tune;
     how.classifier = {all.load, all.preprocess, all.labels, all.scores, all.threshold};
     how.keep = all.int8.keep;
-    how.progress = stage_progress(progress, user);
+    how.progress = all.progress.of_stages();
     return new_string(tools::tune(model, images, output, how).json);
   });
 }
 
 char* pipit_diff_json(const char* model, const char* const* images, size_t image_count, const char* plan,
-                      const pipit_options* options, pipit_progress progress, void* user,
-                      pipit_status** status) {
+                      const pipit_options* options, pipit_status** status) {
   return made(status, [&] {
     need(model, "model");
     need(plan, "plan");
@@ -114,14 +99,13 @@ char* pipit_diff_json(const char* model, const char* const* images, size_t image
     how.load = all.load;
     how.keep = all.int8.keep;
     how.preprocess = all.preprocess;
-    how.progress = stage_progress(progress, user);
+    how.progress = all.progress.of_stages();
     return new_string(tools::diff(model, paths, plan, how).json);
   });
 }
 
 char* pipit_prune_json(const char* model, const char* images, const char* output,
-                       const pipit_options* options, pipit_progress progress, void* user,
-                       pipit_status** status) {
+                       const pipit_options* options, pipit_status** status) {
   return made(status, [&] {
     need(model, "model");
     need(images, "images");
@@ -129,7 +113,7 @@ char* pipit_prune_json(const char* model, const char* images, const char* output
     const pipit_options& all = given(options);
     tools::PruneOptions how = all.prune;
     how.classifier = classifier_options(all);
-    how.progress = stage_progress(progress, user);
+    how.progress = all.progress.of_stages();
     return new_string(tools::prune(model, images, output, how).json);
   });
 }
@@ -139,6 +123,8 @@ char* pipit_annotate_json(const char* model, const char* output, const pipit_opt
   return made(status, [&] {
     need(model, "model");
     need(output, "output");
-    return new_string(tools::annotate(model, output, {classifier_options(given(options))}).json);
+    const pipit_options& all = given(options);
+    return new_string(
+        tools::annotate(model, output, {classifier_options(all), all.progress.of_stages()}).json);
   });
 }

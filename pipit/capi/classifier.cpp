@@ -23,7 +23,10 @@ pipit_classifier* pipit_classifier_load(const char* model, const pipit_options* 
                                         pipit_status** status) {
   return made(status, [&] {
     need(model, "model");
-    Classifier classifier(model, classifier_options(given(options)));
+    const pipit_options& all = given(options);
+    ClassifierOptions how = classifier_options(all);
+    how.load.progress = all.progress.of_stages();
+    Classifier classifier(model, how);
     std::string preprocessing = classifier.preprocessing();
     return new pipit_classifier{std::move(classifier), std::move(preprocessing)};
   });

@@ -19,6 +19,7 @@
 #include "pipit/evaluate.h"
 #include "pipit/pipit_c.h"
 #include "pipit/profile.h"
+#include "pipit/progress.h"
 #include "pipit/prune.h"
 #include "pipit/quantize.h"
 #include "pipit/sweep.h"
@@ -32,6 +33,30 @@ struct pipit_status {
 };
 
 namespace pipit::internal::capi {
+
+/// Ends the work after a progress callback has returned another number than 0: PIPIT_CANCELLED.
+struct Cancelled : std::exception {
+  const char* what() const noexcept override { return "cancelled by the progress callback"; }
+};
+/// The callback of pipit_options_set_progress().
+struct Progress {
+  pipit_progress call = nullptr;
+  void* user = nullptr;
+
+  /// Calls it, if there is one. Throws Cancelled if it ends the work.
+  void advance(const char* stage, std::int64_t part, std::int64_t total) const {
+    if (call != nullptr && call(user, stage, part, total) != 0) throw Cancelled();
+  }
+
+  /// For work of several stages.
+  tools::StageProgress of_stages() const {
+    tools::StageProgress stages;
+    stages.update = [*this](const std::string& stage, std::int64_t part, std::int64_t total) {
+      advance(stage.c_str(), part, total);
+    };
+    return stages;
+  }
+};
 
 /// Options of tools, but for those of models and images. A minimal library has none.
 struct ToolOptions {
@@ -64,6 +89,7 @@ struct pipit_options : pipit::internal::capi::ToolOptions {
   std::string labels;
   std::optional<pipit::ScoreKind> scores;
   double threshold = pipit::ClassifierOptions{}.threshold;
+  pipit::internal::capi::Progress progress;
 };
 
 struct pipit_model {
@@ -104,15 +130,6 @@ ClassifierOptions classifier_options(const pipit_options& all);
 void clear(pipit_status** status) noexcept;
 /// Sets `status` to the exception that is being handled and returns its code.
 pipit_code report(pipit_status** status) noexcept;
-
-/// Ends the work after a progress callback has returned another number than 0: PIPIT_CANCELLED.
-struct Cancelled : std::exception {
-  const char* what() const noexcept override { return "cancelled by the progress callback"; }
-};
-/// Calls a progress callback, which may be NULL; throws Cancelled if it ends the work.
-inline void advance(pipit_progress progress, void* user, std::int64_t part, std::int64_t total) {
-  if (progress != nullptr && progress(user, part, total) != 0) throw Cancelled();
-}
 
 /// Runs `act`, and returns what it made; NULL after an exception.
 template <typename Act>

@@ -210,10 +210,20 @@ void check_outputs(const pipit_session& session, const pipit_tensor* outputs, st
 using namespace pipit;
 using namespace pipit::internal::capi;
 
+namespace {
+
+LoadOptions reporting_load_options(const pipit_options& all) {
+  LoadOptions load = load_options(all);
+  load.progress = all.progress.of_stages();
+  return load;
+}
+
+}  // namespace
+
 pipit_model* pipit_model_load(const char* model, const pipit_options* options, pipit_status** status) {
   return made(status, [&] {
     need(model, "model");
-    return new pipit_model{CompiledModel(model, load_options(given(options)))};
+    return new pipit_model{CompiledModel(model, reporting_load_options(given(options)))};
   });
 }
 
@@ -223,7 +233,7 @@ pipit_model* pipit_model_load_bytes(const void* bytes, size_t size, const char* 
     need(bytes, "bytes");
     need(name, "name");
     const std::span onnx(static_cast<const std::byte*>(bytes), size);
-    return new pipit_model{CompiledModel(onnx, name, load_options(given(options)))};
+    return new pipit_model{CompiledModel(onnx, name, reporting_load_options(given(options)))};
   });
 }
 

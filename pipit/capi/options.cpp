@@ -245,6 +245,14 @@ pipit_code pipit_options_set(pipit_options* options, const char* name, const cha
   });
 }
 
+pipit_code pipit_options_set_progress(pipit_options* options, pipit_progress progress, void* user,
+                                      pipit_status** status) {
+  return done(status, [&] {
+    need(options, "options");
+    options->progress = {progress, user};
+  });
+}
+
 void pipit_options_free(pipit_options* options) {
   delete options;
 }

@@ -1,4 +1,6 @@
 // Tools that describe a model or the machine, and measure times.
+#include <functional>
+
 #include "pipit/capi/handles.h"
 #include "pipit/compare.h"
 #include "pipit/fetch.h"
@@ -11,11 +13,15 @@ using namespace pipit::internal::capi;
 
 namespace {
 
-void add_run(tools::SweepRun& run, const pipit_options& all, pipit_progress progress, void* user) {
-  run.device = all.load.device;
-  run.progress = [progress, user](std::int64_t rows, std::int64_t total, const std::string&) {
-    advance(progress, user, rows, total);
+std::function<void(std::int64_t, std::int64_t, const std::string&)> row_progress(const Progress& progress) {
+  return [progress](std::int64_t rows, std::int64_t total, const std::string& next) {
+    progress.advance(next.c_str(), rows, total);
   };
+}
+
+void add_run(tools::SweepRun& run, const pipit_options& all) {
+  run.device = all.load.device;
+  run.progress = row_progress(all.progress);
 }
 
 }  // namespace
@@ -27,7 +33,10 @@ char* pipit_profile_json(const pipit_model* model, const pipit_tensor* inputs, s
     std::vector<ArrayView> arrays;
     if (inputs != nullptr || input_count > 0)
       arrays_of(inputs, input_count, model->model.inputs(), "input", arrays);
-    return new_string(tools::profile(model->model, arrays, given(options).profile).json);
+    const pipit_options& all = given(options);
+    tools::ProfileOptions how = all.profile;
+    how.progress = all.progress.of_stages();
+    return new_string(tools::profile(model->model, arrays, how).json);
   });
 }
 
@@ -39,7 +48,7 @@ char* pipit_inspect_json(const pipit_model* model, pipit_status** status) {
 }
 
 char* pipit_bench_json(const char* const* models, size_t model_count, const pipit_options* options,
-                       pipit_progress progress, void* user, pipit_status** status) {
+                       pipit_status** status) {
   return made(status, [&] {
     const auto names = needed_all<std::string>(models, model_count, "models", "a model");
     const pipit_options& all = given(options);
@@ -50,9 +59,7 @@ char* pipit_bench_json(const char* const* models, size_t model_count, const pipi
       how.against = base.model;
       if (base.model.empty()) how.timing.precisions = {base.precision, how.timing.load.precision};
     }
-    how.progress = [&](std::int64_t rows, std::int64_t total, const std::string&) {
-      advance(progress, user, rows, total);
-    };
+    how.progress = row_progress(all.progress);
     return new_string(tools::bench(names, how).json);
   });
 }
@@ -66,22 +73,20 @@ char* pipit_compare_json(const char* first, const char* second, const pipit_opti
   });
 }
 
-char* pipit_sweep_conv_json(const pipit_options* options, pipit_progress progress, void* user,
-                            pipit_status** status) {
+char* pipit_sweep_conv_json(const pipit_options* options, pipit_status** status) {
   return made(status, [&] {
     const pipit_options& all = given(options);
     tools::ConvSweepOptions how = all.conv;
-    add_run(how.run, all, progress, user);
+    add_run(how.run, all);
     return new_string(tools::sweep_convolutions(how).json);
   });
 }
 
-char* pipit_sweep_sparsity_json(const char* model, const pipit_options* options, pipit_progress progress,
-                                void* user, pipit_status** status) {
+char* pipit_sweep_sparsity_json(const char* model, const pipit_options* options, pipit_status** status) {
   return made(status, [&] {
     const pipit_options& all = given(options);
     tools::SparsitySweepOptions how = all.sparsity;
-    add_run(how.run, all, progress, user);
+    add_run(how.run, all);
     if (model != nullptr) how.model = model;
     how.load = all.load;
     return new_string(tools::sweep_sparsity(how).json);
@@ -102,14 +107,13 @@ char* pipit_doctor_json(pipit_status** status) {
   return made(status, [] { return new_string(tools::examine_machine().json); });
 }
 
-char* pipit_ceilings_json(const pipit_options* options, pipit_progress progress, void* user,
-                          pipit_status** status) {
+char* pipit_ceilings_json(const pipit_options* options, pipit_status** status) {
   return made(status, [&] {
     const pipit_options& all = given(options);
     tools::CeilingsOptions how;
     how.device = all.load.device;
     how.kept = all.kept_ceilings;
-    how.progress = [&](std::int64_t part, std::int64_t total) { advance(progress, user, part, total); };
+    how.progress = [&](std::int64_t part, std::int64_t total) { all.progress.advance("", part, total); };
     return new_string(tools::measure_ceilings(how).json);
   });
 }

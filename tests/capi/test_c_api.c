@@ -197,17 +197,17 @@ static void test_nothing(void) {
   CHECK(pipit_classifier_classify_bytes(NULL, "x", 1, 1, &status) == NULL);
   CHECK(pipit_classifier_classify_pixels(NULL, (const uint8_t*)"", 1, 1, 1, &status) == NULL);
   CHECK(pipit_classifier_classify_files(NULL, NULL, 0, 1, NULL, &status) == PIPIT_INVALID_ARGUMENT);
-  CHECK(pipit_calibrate(NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, &status) == PIPIT_INVALID_ARGUMENT);
-  CHECK(pipit_calibrate(kModel, NULL, 1, "p", NULL, NULL, NULL, &notes, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_calibrate(NULL, NULL, 0, NULL, NULL, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_calibrate(kModel, NULL, 1, "p", NULL, &notes, &status) == PIPIT_INVALID_ARGUMENT);
   REFUSED(PIPIT_INVALID_ARGUMENT, "images is NULL");
   CHECK(pipit_quantize(kModel, "plan", NULL, NULL, NULL, &status) == PIPIT_INVALID_ARGUMENT);
   REFUSED(PIPIT_INVALID_ARGUMENT, "output is NULL");
   CHECK(pipit_profile_json(NULL, NULL, 0, NULL, &status) == NULL);
-  CHECK(pipit_bench_json(NULL, 1, NULL, NULL, NULL, &status) == NULL);
+  CHECK(pipit_bench_json(NULL, 1, NULL, &status) == NULL);
   CHECK(pipit_compare_json("a", NULL, NULL, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "second is NULL");
   CHECK(pipit_compare_json(".", ".", NULL, &status) == NULL && pipit_status_code(status) == PIPIT_ERROR);
-  CHECK(pipit_prune_json(kModel, "photos", NULL, NULL, NULL, NULL, &status) == NULL);
+  CHECK(pipit_prune_json(kModel, "photos", NULL, NULL, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "output is NULL");
   CHECK(pipit_inspect_json(NULL, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "model is NULL");
@@ -434,16 +434,32 @@ static void test_classifier(const char* image, const unsigned char* bmp, size_t 
   pipit_predictions_free(by_clone);
 }
 
-static int count_images(void* user, int64_t done, int64_t total) {
-  int64_t* last = user;
-  if (done <= total && done > *last) *last = done;
+/* The last stage that was reported, and how far the work was. */
+typedef struct progress {
+  int calls;
+  int64_t done;
+  char stage[64];
+} progress;
+
+static int note_progress(void* user, const char* stage, int64_t done, int64_t total) {
+  progress* last = user;
+  ++last->calls;
+  if (done <= total && done > last->done) last->done = done;
+  last->stage[0] = '\0';
+  strncat(last->stage, stage, sizeof last->stage - 1);
   return 0;
 }
 
-static int cancel(void* user, int64_t done, int64_t total) {
-  int* calls = user;
-  ++*calls;
-  return done > total ? 0 : 7;
+static int cancel(void* user, const char* stage, int64_t done, int64_t total) {
+  return note_progress(user, stage, done, total) + 7;
+}
+
+/* Has `options` report to `last`, which becomes empty. */
+static void set_progress(pipit_options* options, pipit_progress call, progress* last) {
+  last->calls = 0;
+  last->done = -1;
+  last->stage[0] = '\0';
+  CHECK(pipit_options_set_progress(options, call, last, &status) == PIPIT_OK);
 }
 
 /* Runs that have ended, and what the errors said. Callbacks of one stream come one after the other. */
@@ -502,35 +518,37 @@ static void test_runner(void) {
 static void test_tools(const char* image, const char* plan, const char* quantized) {
   const char* images[1];
   const char* no_images[1] = {NULL};
-  int64_t last = 0;
-  int calls = 0;
+  progress last;
   char unset[] = "of an earlier call";
   char *notes = NULL, *json;
   pipit_options* options = pipit_options_new(&status);
   pipit_model* model;
   images[0] = image;
   CHECK(pipit_options_set(options, "keep", "first=fp32", &status) == PIPIT_OK);
-  CHECK(pipit_calibrate(kModel, images, 1, plan, options, count_images, &last, &notes, &status) == PIPIT_OK);
-  CHECK(last == 1 && notes != NULL);
+  set_progress(options, note_progress, &last);
+  CHECK(pipit_calibrate(kModel, images, 1, plan, options, &notes, &status) == PIPIT_OK);
+  CHECK(last.done == 1 && notes != NULL);
   pipit_string_free(notes);
   remove(quantized); /* of an earlier test */
   notes = unset;
-  CHECK(pipit_calibrate(kModel, images, 1, quantized, options, cancel, &calls, &notes, &status) ==
-        PIPIT_CANCELLED);
+  set_progress(options, cancel, &last);
+  CHECK(pipit_calibrate(kModel, images, 1, quantized, options, &notes, &status) == PIPIT_CANCELLED);
   REFUSED(PIPIT_CANCELLED, "cancelled");
   CHECK(notes == NULL);
-  CHECK(calls == 1 && fopen(quantized, "rb") == NULL); /* no file of a plan is left */
-  CHECK(pipit_calibrate(kModel, images, 1, plan, NULL, NULL, NULL, NULL, &status) == PIPIT_OK);
-  CHECK(pipit_calibrate(kModel, no_images, 1, plan, NULL, NULL, NULL, NULL, &status) ==
-        PIPIT_INVALID_ARGUMENT);
-  CHECK(pipit_calibrate(kModel, no_images, 0, plan, NULL, NULL, NULL, NULL, &status) ==
-        PIPIT_INVALID_ARGUMENT);
-  CHECK(pipit_calibrate(kModel, images, 1, image, NULL, NULL, NULL, NULL, &status) == PIPIT_ERROR);
+  CHECK(last.calls == 1 && fopen(quantized, "rb") == NULL); /* no file of a plan is left */
+  CHECK(pipit_calibrate(kModel, images, 1, plan, NULL, NULL, &status) == PIPIT_OK);
+  CHECK(pipit_calibrate(kModel, no_images, 1, plan, NULL, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_calibrate(kModel, no_images, 0, plan, NULL, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  CHECK(pipit_calibrate(kModel, images, 1, image, NULL, NULL, &status) == PIPIT_ERROR);
   CHECK(pipit_quantize(kModel, plan, quantized, NULL, &notes, &status) == PIPIT_OK);
   pipit_string_free(notes);
   CHECK(pipit_quantize(kModel, image, quantized, NULL, NULL, &status) == PIPIT_ERROR);
   CHECK(pipit_options_set(options, "target", "tensorrt", &status) == PIPIT_OK);
+  CHECK(pipit_quantize(kModel, plan, quantized, options, NULL, &status) == PIPIT_CANCELLED);
+  CHECK(strcmp(last.stage, "reading") == 0);
+  set_progress(options, note_progress, &last);
   CHECK(pipit_quantize(kModel, plan, quantized, options, NULL, &status) == PIPIT_OK);
+  CHECK(strcmp(last.stage, "writing") == 0);
   CHECK(pipit_options_set(options, "target", "openvino", &status) == PIPIT_OK);
   CHECK(pipit_options_set(options, "activations", "s8", &status) == PIPIT_OK);
   CHECK(pipit_quantize(kModel, plan, quantized, options, NULL, &status) == PIPIT_INVALID_ARGUMENT);
@@ -542,9 +560,21 @@ static void test_tools(const char* image, const char* plan, const char* quantize
   CHECK(pipit_options_set(options, "plan", plan, &status) == PIPIT_OK);
   CHECK(pipit_options_set(options, "runs", "2", &status) == PIPIT_OK);
   CHECK(pipit_options_set(options, "warmup", "0", &status) == PIPIT_OK);
+  set_progress(options, cancel, &last);
+  CHECK(pipit_model_load(kModel, options, &status) == NULL);
+  REFUSED(PIPIT_CANCELLED, "cancelled");
+  CHECK(pipit_classifier_load(kModel, options, &status) == NULL);
+  REFUSED(PIPIT_CANCELLED, "cancelled");
+  CHECK(last.calls == 2 && strcmp(last.stage, "reading") == 0);
+  set_progress(options, note_progress, &last);
   model = pipit_model_load(kModel, options, &status);
-  CHECK(model != NULL);
+  CHECK(model != NULL && strcmp(last.stage, "compiling") == 0);
+  set_progress(options, cancel, &last);
+  CHECK(pipit_profile_json(model, NULL, 0, options, &status) == NULL);
+  REFUSED(PIPIT_CANCELLED, "cancelled");
+  set_progress(options, note_progress, &last);
   json = pipit_profile_json(model, NULL, 0, options, &status);
+  CHECK(last.done == 2 && strcmp(last.stage, "running") == 0);
   CHECK(json != NULL && strstr(json, "\"precision\": \"int8\"") != NULL &&
         strstr(json, "\"runs\": 2") != NULL);
   CHECK(strstr(json, "\"median_ms\": ") != NULL && strstr(json, "\"kernel\": ") != NULL);
@@ -558,42 +588,47 @@ static void test_tools(const char* image, const char* plan, const char* quantize
   pipit_string_free(json);
   pipit_model_free(model);
   images[0] = kModel;
-  last = -1;
+  set_progress(options, note_progress, &last);
   CHECK(pipit_options_set(options, "against", "fp32", &status) == PIPIT_OK);
-  json = pipit_bench_json(images, 1, options, count_images, &last, &status);
-  CHECK(json != NULL && last == 0 && strstr(json, "\"command\": \"bench\"") != NULL &&
-        strstr(json, "\"comparisons\": ") != NULL);
+  json = pipit_bench_json(images, 1, options, &status);
+  CHECK(json != NULL && last.done == 0 && strstr(last.stage, kModel) != NULL &&
+        strstr(json, "\"command\": \"bench\"") != NULL && strstr(json, "\"comparisons\": ") != NULL);
   pipit_string_free(json);
-  calls = 0;
-  CHECK(pipit_bench_json(images, 1, options, cancel, &calls, &status) == NULL);
+  set_progress(options, cancel, &last);
+  CHECK(pipit_bench_json(images, 1, options, &status) == NULL);
   REFUSED(PIPIT_CANCELLED, "cancelled");
-  CHECK(calls == 1);
-  CHECK(pipit_bench_json(images, 0, options, NULL, NULL, &status) == NULL);
+  CHECK(last.calls == 1);
+  set_progress(options, NULL, &last);
+  CHECK(pipit_bench_json(images, 0, options, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "no model");
   model = pipit_model_load(quantized, NULL, &status);
   CHECK(model != NULL);
   pipit_model_free(model);
+  CHECK(last.calls == 0);
   pipit_options_free(options);
+  CHECK(pipit_options_set_progress(NULL, cancel, NULL, &status) == PIPIT_INVALID_ARGUMENT);
 }
 
 /* `folder` has an image of class 3 and one of class 5. */
 static void test_evaluation(const char* folder) {
-  int64_t last = 0;
-  int calls = 0;
+  progress last;
   char* json;
   pipit_options* options = pipit_options_new(&status);
   CHECK(pipit_options_set(options, "against", "fp16", &status) == PIPIT_OK);
   CHECK(pipit_options_set(options, "max-drop", "100", &status) == PIPIT_OK);
-  json = pipit_evaluate_json(kModel, folder, options, count_images, &last, &status);
+  set_progress(options, note_progress, &last);
+  json = pipit_evaluate_json(kModel, folder, options, &status);
   CHECK(json != NULL && strstr(json, "\"command\": \"evaluate\"") != NULL);
   CHECK(strstr(json, "\"images\": 2") != NULL && strstr(json, "\"verdict\": \"proven\"") != NULL);
-  CHECK(last == 4);
+  CHECK(last.done == 4);
   pipit_string_free(json);
-  CHECK(pipit_evaluate_json(kModel, folder, options, cancel, &calls, &status) == NULL);
+  set_progress(options, cancel, &last);
+  CHECK(pipit_evaluate_json(kModel, folder, options, &status) == NULL);
   REFUSED(PIPIT_CANCELLED, "cancelled");
-  CHECK(calls == 1);
+  CHECK(last.calls == 1);
+  set_progress(options, NULL, &last);
   CHECK(pipit_options_set(options, "against", "no model", &status) == PIPIT_OK);
-  CHECK(pipit_evaluate_json(kModel, folder, options, NULL, NULL, &status) == NULL);
+  CHECK(pipit_evaluate_json(kModel, folder, options, &status) == NULL);
   REFUSED(PIPIT_ERROR, "no model");
   pipit_options_free(options);
 
@@ -602,69 +637,73 @@ static void test_evaluation(const char* folder) {
   CHECK(pipit_options_set(options, "limit", "-1", &status) == PIPIT_INVALID_ARGUMENT);
   CHECK(pipit_options_set(options, "limit", "1", &status) == PIPIT_OK);
   CHECK(pipit_options_set(options, "max-drop", "1", &status) == PIPIT_OK);
-  CHECK(pipit_evaluate_json(kModel, folder, options, NULL, NULL, &status) == NULL);
+  CHECK(pipit_evaluate_json(kModel, folder, options, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "against");
-  CHECK(pipit_evaluate_json(kModel, "nowhere", NULL, NULL, NULL, &status) == NULL);
+  CHECK(pipit_evaluate_json(kModel, "nowhere", NULL, &status) == NULL);
   REFUSED(PIPIT_ERROR, "nowhere");
-  CHECK(pipit_evaluate_json(kModel, NULL, NULL, NULL, NULL, &status) == NULL);
+  CHECK(pipit_evaluate_json(kModel, NULL, NULL, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "folder is NULL");
   pipit_options_free(options);
 }
 
 static void test_pruning(const char* folder, const char* pruned) {
-  int64_t last = -1;
-  int calls = 0;
+  progress last;
   char* json;
   pipit_options* options = pipit_options_new(&status);
-  CHECK(pipit_prune_json(kModel, folder, pruned, options, NULL, NULL, &status) == NULL);
+  CHECK(pipit_prune_json(kModel, folder, pruned, options, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "exactly one goal");
   CHECK(pipit_options_set(options, "mode", "rows", &status) == PIPIT_INVALID_ARGUMENT);
   CHECK(pipit_options_set(options, "judge-by", "model", &status) == PIPIT_OK);
   CHECK(pipit_options_set(options, "no-refit", "true", &status) == PIPIT_OK);
   CHECK(pipit_options_set(options, "keep-ratio", "0.5", &status) == PIPIT_OK);
-  CHECK(pipit_prune_json(kModel, folder, pruned, options, cancel, &calls, &status) == NULL);
+  set_progress(options, cancel, &last);
+  CHECK(pipit_prune_json(kModel, folder, pruned, options, &status) == NULL);
   REFUSED(PIPIT_CANCELLED, "cancelled");
-  CHECK(calls == 1);
-  json = pipit_prune_json(kModel, folder, pruned, options, count_images, &last, &status);
-  CHECK(json != NULL && last > 0 && strstr(json, "\"command\": \"prune\"") != NULL &&
+  CHECK(last.calls == 1);
+  set_progress(options, note_progress, &last);
+  json = pipit_prune_json(kModel, folder, pruned, options, &status);
+  CHECK(json != NULL && last.done > 0 && strstr(json, "\"command\": \"prune\"") != NULL &&
         strstr(json, "\"refit\": false") != NULL);
   pipit_string_free(json);
-  CHECK(pipit_prune_json(kModel, "nowhere", pruned, options, NULL, NULL, &status) == NULL);
+  CHECK(pipit_prune_json(kModel, "nowhere", pruned, options, &status) == NULL);
   REFUSED(PIPIT_ERROR, "nowhere");
   pipit_options_free(options);
 }
 
 /* Two images as above, and a plan of the built-in model. */
 static void test_mixed_precision(const char* folder, const char* plan, const char* mixed) {
-  int64_t last = -1;
-  int calls = 0;
+  progress last;
   const char* images[1];
   char* json;
   pipit_options* options = pipit_options_new(&status);
   CHECK(pipit_options_set(options, "keep-as", "int8", &status) == PIPIT_INVALID_ARGUMENT);
   CHECK(pipit_options_set(options, "fast", "true", &status) == PIPIT_OK);
   images[0] = folder;
-  json = pipit_diff_json(kModel, images, 1, plan, options, count_images, &last, &status);
-  CHECK(json != NULL && last == 2 && strstr(json, "\"command\": \"diff\"") != NULL);
+  set_progress(options, note_progress, &last);
+  json = pipit_diff_json(kModel, images, 1, plan, options, &status);
+  CHECK(json != NULL && last.done == 2 && strstr(json, "\"command\": \"diff\"") != NULL);
   pipit_string_free(json);
-  CHECK(pipit_diff_json(kModel, images, 1, plan, options, cancel, &calls, &status) == NULL);
+  set_progress(options, cancel, &last);
+  CHECK(pipit_diff_json(kModel, images, 1, plan, options, &status) == NULL);
   REFUSED(PIPIT_CANCELLED, "cancelled");
-  CHECK(calls == 1);
-  CHECK(pipit_diff_json(kModel, images, 1, "nowhere", options, NULL, NULL, &status) == NULL);
+  CHECK(last.calls == 1);
+  set_progress(options, NULL, &last);
+  CHECK(pipit_diff_json(kModel, images, 1, "nowhere", options, &status) == NULL);
   REFUSED(PIPIT_ERROR, "nowhere");
-  CHECK(pipit_diff_json(kModel, NULL, 1, plan, options, NULL, NULL, &status) == NULL);
+  CHECK(pipit_diff_json(kModel, NULL, 1, plan, options, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "images is NULL");
 
   CHECK(pipit_options_set(options, "max-drop", "100", &status) == PIPIT_OK);
   CHECK(pipit_options_set(options, "confidence", "50", &status) == PIPIT_OK);
   CHECK(pipit_options_set(options, "judge-by", "model", &status) == PIPIT_OK);
-  calls = 0;
-  CHECK(pipit_tune_json(kModel, folder, mixed, options, cancel, &calls, &status) == NULL);
+  set_progress(options, cancel, &last);
+  CHECK(pipit_tune_json(kModel, folder, mixed, options, &status) == NULL);
   REFUSED(PIPIT_CANCELLED, "cancelled");
-  CHECK(calls == 1);
-  CHECK(pipit_tune_json(kModel, folder, NULL, options, NULL, NULL, &status) == NULL);
+  CHECK(last.calls == 1);
+  set_progress(options, NULL, &last);
+  CHECK(pipit_tune_json(kModel, folder, NULL, options, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "output is NULL");
-  CHECK(pipit_tune_json(kModel, "nowhere", mixed, options, NULL, NULL, &status) == NULL);
+  CHECK(pipit_tune_json(kModel, "nowhere", mixed, options, &status) == NULL);
   REFUSED(PIPIT_ERROR, "nowhere");
   pipit_options_free(options);
 }
@@ -699,8 +738,7 @@ static void test_sweeps(void) {
                                        {"keep-ratios", "0.5,2", "from 0.05 to 1"},
                                        {"importance", "l3", "l1, l2"},
                                        {"seed", "-1", "from 0"}};
-  int64_t last = -1;
-  int calls = 0;
+  progress last;
   size_t i;
   char *json, *report;
   pipit_options* options = pipit_options_new(&status);
@@ -710,8 +748,9 @@ static void test_sweeps(void) {
   }
   for (i = 0; i < sizeof conv / sizeof *conv; ++i)
     CHECK(pipit_options_set(options, conv[i][0], conv[i][1], &status) == PIPIT_OK);
-  json = pipit_sweep_conv_json(options, count_images, &last, &status);
-  CHECK(json != NULL && last >= 0 && strstr(json, "\"command\": \"sweep conv\"") != NULL);
+  set_progress(options, note_progress, &last);
+  json = pipit_sweep_conv_json(options, &status);
+  CHECK(json != NULL && last.done >= 0 && strstr(json, "\"command\": \"sweep conv\"") != NULL);
   report = pipit_report(json, "csv", &status);
   CHECK(report != NULL && strchr(report, '\n') != NULL);
   pipit_string_free(report);
@@ -725,31 +764,34 @@ static void test_sweeps(void) {
   CHECK(pipit_report(NULL, "csv", &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "json is NULL");
   pipit_string_free(json);
-  CHECK(pipit_sweep_conv_json(options, cancel, &calls, &status) == NULL);
+  set_progress(options, cancel, &last);
+  CHECK(pipit_sweep_conv_json(options, &status) == NULL);
   REFUSED(PIPIT_CANCELLED, "cancelled");
-  CHECK(calls == 1);
+  CHECK(last.calls == 1);
+  set_progress(options, NULL, &last);
   CHECK(pipit_options_set(options, "base", "fp64", &status) == PIPIT_OK);
-  CHECK(pipit_sweep_conv_json(options, NULL, NULL, &status) == NULL);
+  CHECK(pipit_sweep_conv_json(options, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "fp64");
   pipit_options_free(options);
 
   options = pipit_options_new(&status);
   for (i = 0; i < sizeof sparsity / sizeof *sparsity; ++i)
     CHECK(pipit_options_set(options, sparsity[i][0], sparsity[i][1], &status) == PIPIT_OK);
-  json = pipit_sweep_sparsity_json(NULL, options, count_images, &last, &status);
+  json = pipit_sweep_sparsity_json(NULL, options, &status);
   CHECK(json != NULL && strstr(json, "\"command\": \"sweep sparsity\"") != NULL &&
         strstr(json, "\"channel\"") != NULL);
   pipit_string_free(json);
-  CHECK(pipit_sweep_sparsity_json("no model", NULL, NULL, NULL, &status) == NULL);
+  CHECK(pipit_sweep_sparsity_json("no model", NULL, &status) == NULL);
   REFUSED(PIPIT_ERROR, "no model");
   CHECK(pipit_options_set(options, "layer", "1x8", &status) == PIPIT_OK);
-  CHECK(pipit_sweep_sparsity_json(NULL, options, NULL, NULL, &status) == NULL);
+  CHECK(pipit_sweep_sparsity_json(NULL, options, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "1x8");
   pipit_options_free(options);
 }
 
 static void test_machine(const char* folder) {
-  int calls = 0;
+  progress last;
+  pipit_options* options = pipit_options_new(&status);
   char* json = pipit_doctor_json(&status);
   const char* names[1];
   CHECK(json != NULL && strstr(json, "\"findings\": ") != NULL);
@@ -760,14 +802,16 @@ static void test_machine(const char* folder) {
   names[0] = "no model";
   CHECK(pipit_fetch_json(names, 1, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "no model");
-  CHECK(pipit_ceilings_json(NULL, cancel, &calls, &status) == NULL);
+  set_progress(options, cancel, &last);
+  CHECK(pipit_ceilings_json(options, &status) == NULL);
   REFUSED(PIPIT_CANCELLED, "cancelled");
-  CHECK(calls == 1);
+  CHECK(last.calls == 1);
   names[0] = folder;
-  CHECK(pipit_verify_json(names, 1, NULL, NULL, NULL, &status) == NULL);
+  CHECK(pipit_verify_json(names, 1, NULL, &status) == NULL);
   REFUSED(PIPIT_ERROR, "no model.onnx");
-  CHECK(pipit_verify_json(NULL, 1, NULL, NULL, NULL, &status) == NULL);
+  CHECK(pipit_verify_json(NULL, 1, NULL, &status) == NULL);
   REFUSED(PIPIT_INVALID_ARGUMENT, "folders is NULL");
+  pipit_options_free(options);
 }
 
 int main(int argc, char** argv) {
