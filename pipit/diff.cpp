@@ -15,6 +15,7 @@
 #include "pipit/detail/load.h"
 #include "pipit/detail/preparation.h"
 #include "pipit/detail/preparation_notes.h"
+#include "pipit/detail/stages.h"
 #include "pipit/measuring/error_shares.h"
 #include "pipit/measuring/json.h"
 #include "pipit/measuring/runner.h"
@@ -136,10 +137,8 @@ Json layer_json(const LayerError& layer) {
   return entry;
 }
 
-}  // namespace
-
-Difference diff(const std::string& name, std::span<const fs::path> given, const fs::path& plan,
-                const DiffOptions& options) {
+Difference difference(const std::string& name, std::span<const fs::path> given, const fs::path& plan,
+                      const DiffOptions& options) {
   const ScopedFloatMode mode;
   check_device(options.load.device);
   require_device(options.load.device.kind);
@@ -213,6 +212,13 @@ Difference diff(const std::string& name, std::span<const fs::path> given, const 
   for (const LayerError& layer : result.layers) json["layers"].push_back(layer_json(layer));
   result.json = json_text(json);
   return result;
+}
+
+}  // namespace
+
+Difference diff(const std::string& name, std::span<const fs::path> given, const fs::path& plan,
+                const DiffOptions& options) {
+  return passing_stops([&] { return difference(name, given, plan, options); });
 }
 
 }  // namespace pipit::tools

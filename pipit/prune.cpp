@@ -20,6 +20,7 @@
 #include "pipit/detail/preparation.h"
 #include "pipit/detail/preparation_notes.h"
 #include "pipit/detail/quantized_file.h"
+#include "pipit/detail/stages.h"
 #include "pipit/measuring/drop_json.h"
 #include "pipit/measuring/json.h"
 #include "pipit/measuring/judged_images.h"
@@ -496,7 +497,8 @@ PrunedModel prune(const std::string& name, const fs::path& folder, const fs::pat
   const ClassifierOptions& classifier = options.classifier;
   check_output_file(output, std::array{name, folder.string(), options.check.string(),
                                        classifier.labels.string(), classifier.load.kernels.cache.string()});
-  return Pruner(read_model(name, classifier.load), folder, options).run(output);
+  Pruner pruner(read_model(name, classifier.load), folder, options);
+  return passing_stops([&] { return pruner.run(output); });
 }
 
 }  // namespace pipit::tools

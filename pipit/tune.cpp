@@ -18,6 +18,7 @@
 #include "pipit/detail/load.h"
 #include "pipit/detail/preparation.h"
 #include "pipit/detail/preparation_notes.h"
+#include "pipit/detail/stages.h"
 #include "pipit/measuring/drop_json.h"
 #include "pipit/measuring/json.h"
 #include "pipit/measuring/judged_images.h"
@@ -226,10 +227,8 @@ void add_result(Json& json, const TunedPlan& result, const Tuner& tuner) {
   json.update(verdict_json(result.judged));
 }
 
-}  // namespace
-
-TunedPlan tune(const std::string& name, const fs::path& folder, const fs::path& output,
-               const TuneOptions& options) {
+TunedPlan write_tuned_plan(const std::string& name, const fs::path& folder, const fs::path& output,
+                           const TuneOptions& options) {
   const ScopedFloatMode mode;
   check(options);
   const ClassifierOptions& classifier = options.classifier;
@@ -318,6 +317,13 @@ TunedPlan tune(const std::string& name, const fs::path& folder, const fs::path& 
   add_result(json, result, tuner);
   result.json = json_text(json);
   return result;
+}
+
+}  // namespace
+
+TunedPlan tune(const std::string& name, const fs::path& folder, const fs::path& output,
+               const TuneOptions& options) {
+  return passing_stops([&] { return write_tuned_plan(name, folder, output, options); });
 }
 
 }  // namespace pipit::tools

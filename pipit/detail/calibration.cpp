@@ -9,6 +9,7 @@
 #include "engine/runtime/session.h"
 #include "layers/passes/passes.h"
 #include "models/prepared_images.h"
+#include "pipit/detail/stages.h"
 #include "quant/bias_correction.h"
 #include "quant/calibration.h"
 #include "quant/equalize.h"
@@ -125,7 +126,9 @@ std::string copies_note(const std::vector<CalibrationImage>& images) {
 
 ImagesDone stage_report(const tools::StageProgress& progress, const std::string& stage) {
   if (!progress.update) return [](std::int64_t, std::int64_t) {};
-  return [&progress, stage](std::int64_t done, std::int64_t total) { progress.update(stage, done, total); };
+  return [&progress, stage](std::int64_t done, std::int64_t total) {
+    stopping([&] { progress.update(stage, done, total); });
+  };
 }
 
 void need_floating_point(const Model& model, std::string_view act) {

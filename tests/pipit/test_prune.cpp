@@ -146,7 +146,9 @@ TEST_F(Prune, RefusesWhatCannotBe) {
 }
 
 TEST_F(Prune, EndsWithWhatACallbackThrows) {
-  struct Stopped {};
+  struct Stopped : Error {
+    Stopped() : Error("stopped") {}
+  };
   std::ofstream(output) << "as it was";
   for (const char* stage : {"the dense model", "ordering groups", "fitting weights", "checking"}) {
     how.progress.update = [&](const std::string& name, std::int64_t, std::int64_t) {

@@ -111,7 +111,9 @@ TEST_F(Tune, RefusesWhatCannotBe) {
   options.judge_by = tools::JudgeBy::labels;
   EXPECT_THAT([&] { tools::tune(kModel, images.path(), plan, options); },
               ThrowsMessage<Error>(HasSubstr("images without classes")));
-  struct Stopped {};
+  struct Stopped : Error {
+    Stopped() : Error("stopped") {}
+  };
   options = how;
   options.progress.update = [](const std::string& stage, std::int64_t, std::int64_t) {
     if (stage == "judging layers") throw Stopped();
