@@ -70,10 +70,31 @@ for name in sys.argv[1:]: importlib.import_module({"pillow": "PIL"}.get(name, na
   return "$status"
 }
 
+# python_environment FOLDER FILE: makes a virtual environment of python3 with the packages that FILE pins; keeps one that
+# was made from the same FILE. Where Python.h, pip or what it downloads from is missing it prints the reason and fails.
+python_environment() {
+  local folder=$1 file=$2 header log reason status=0
+  "$folder/bin/python3" -c "" 2>/dev/null && cmp -s "$file" "$folder/installed.txt" && return
+  header=$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
+  [ -e "$header" ] || { echo "there is no $header (Debian: apt-get install python3-dev)" && return 1; }
+  note "installing the packages of ${file#"$root/"} with pip into $folder"
+  log=$({ rm -rf "$folder" && python3 -m venv --without-pip "$folder" &&
+    env -u PYTHONPATH python3 -m pip --python "$folder/bin/python3" install --quiet --only-binary=:all: \
+      --disable-pip-version-check --retries 1 --requirement "$file" && cp "$file" "$folder/installed.txt"; } 2>&1) || status=$?
+  [ "$status" -eq 0 ] && return
+  reason=$(grep -v '^WARNING' <<<"$log" | tail -n 1)
+  grep '^WARNING: Retrying' <<<"$log" >/dev/null && reason="pip cannot reach its package index; $reason"
+  echo "$reason"
+  return "$status"
+}
+
 # Whether an NVIDIA driver is installed (on Windows' Linux it is a library only).
 nvidia_driver() {
   [ -e /proc/driver/nvidia/version ] || PATH=$PATH:/sbin ldconfig -p 2>/dev/null | grep -F libcuda.so.1 >/dev/null
 }
+
+# Options that build() passes to cmake besides those of the preset.
+cmake_options=()
 
 # build PRESET CUDA [TARGET...]: configures the preset and builds the targets (everything, when none is named). CUDA is
 # PIPIT_CUDA, which the environment variable of that name overrides; "" leaves it to the preset. All but the kernels for
@@ -88,7 +109,7 @@ build() {
   done
   (
     cd "$root" || exit 1
-    cmake --preset "$preset" "${cuda[@]}" >/dev/null || die "configuring failed (preset $preset); the reason stands above"
+    cmake --preset "$preset" "${cuda[@]}" "${cmake_options[@]}" >/dev/null || die "configuring failed (preset $preset); the reason stands above"
     note "building (from nothing this takes some minutes)"
     cmake --build --preset "$preset" --parallel "$(nproc)" ${1:+--target "$@"} "${quiet[@]}" >&2 ||
       die "the build failed (preset $preset); the reason stands above"

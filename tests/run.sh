@@ -2,7 +2,8 @@
 # Runs the whole test suite: installs what is missing, builds, and ends with CTest's closing line.
 #
 #   tests/run.sh [--werror | --sanitize | --threads] [CTEST ARGUMENT...]
-#     --werror     treat warnings as errors
+#     --werror     treat warnings as errors; build and test the Python package too, with what python/tests/requirements.txt
+#                  pins, which pip installs into build/python-tests
 #     --sanitize   build engine, layers, models, quant and compile into build-asan with AddressSanitizer and
 #                  UndefinedBehaviorSanitizer, and run their tests
 #     --threads    build all libraries into build-tsan with ThreadSanitizer, and run the tests of what threads share
@@ -37,7 +38,22 @@ if [ "$preset" = default ] && [ -z "${PIPIT_CUDA-}" ] && ! nvidia_driver; then
   cuda=OFF
   note "no NVIDIA driver found: building without kernels for GPUs (PIPIT_CUDA=ON builds them and their emulator)"
 fi
+[ "$preset" != ci ] || test_packages+=(python3-dev)
 install_packages "${build_packages[@]}" "${test_packages[@]}"
+environment=$root/build/python-tests
+if [ "$preset" = ci ]; then
+  if reason=$(python_environment "$environment" "$root/python/tests/requirements.txt"); then
+    cmake_options=(-DPIPIT_PYTHON=ON -DPython_EXECUTABLE="$environment/bin/python3")
+  else
+    note "the tests of the Python package are skipped: $reason"
+    cmake_options=(-DPIPIT_PYTHON=OFF)
+  fi
+fi
+# The other tests use the same packages.
+if [ -e "$environment/installed.txt" ]; then
+  PYTHONPATH=$("$environment/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')${PYTHONPATH:+:$PYTHONPATH}
+  export PYTHONPATH
+fi
 python_packages "$root/build/python" numpy onnx onnxruntime pillow jsonschema || note "tests that need them are skipped"
 build "$preset" "$cuda"
 
