@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -86,6 +87,7 @@ OPERATORS: dict[str, Operator] = {
     "GlobalAveragePool": lambda a, i: i[0].mean((2, 3), keepdim=True),
     "HardSigmoid": lambda a, i: (a.get("alpha", 0.2) * i[0] + a.get("beta", 0.5)).clamp(0, 1),
     "Identity": lambda a, i: i[0],
+    "LeakyRelu": lambda a, i: F.leaky_relu(i[0], a.get("alpha", 0.01)),
     "MatMul": lambda a, i: i[0] @ i[1],
     "MaxPool": max_pool,
     "Mul": lambda a, i: i[0] * i[1],
@@ -102,25 +104,29 @@ class OnnxNetwork(nn.Module):
 
     Weights and biases are parameters, everything else is constant; batch
     normalization keeps its running statistics.  Zeros in weights are a mask:
-    hold_masks() puts them back.
+    hold() puts them back.
     """
+
+    KNOWN = frozenset(OPERATORS)
+    MIXED_PRECISION = True  # whether training on a GPU may compute in bfloat16
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.model = onnx.load(path)
         graph = self.model.graph
-        unknown = sorted({node.op_type for node in graph.node} - set(OPERATORS))
+        unknown = sorted({node.op_type for node in graph.node} - self.KNOWN)
         if unknown:
-            raise SystemExit(f"{path}: no training with {', '.join(unknown)}; known are {', '.join(OPERATORS)}")
-        tensors = {t.name: torch.from_numpy(numpy_helper.to_array(t).copy()) for t in graph.initializer}
-        self.input = next(value.name for value in graph.input if value.name not in tensors)
-        self.output = graph.output[0].name
+            raise SystemExit(f"{path}: no training with {', '.join(unknown)}; known are {', '.join(sorted(self.KNOWN))}")
         self.steps = [
             (node.op_type, {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute},
              list(node.input), node.output[0])
             for node in graph.node
         ]  # fmt: skip
-        trained = {name for op, _, inputs, _ in self.steps for i in TRAINED.get(op, ()) for name in inputs[i : i + 1]}
+        stored = {t.name: torch.from_numpy(numpy_helper.to_array(t).copy()) for t in graph.initializer}
+        self.input = next(value.name for value in graph.input if value.name not in stored)
+        self.output = graph.output[0].name
+        tensors = self._real_constants(stored)
+        trained = self._trained(tensors)
         self.names = {name: f"tensor{index}" for index, name in enumerate(tensors)}
         for name, tensor in tensors.items():
             if name in trained and tensor.is_floating_point():
@@ -134,6 +140,18 @@ class OnnxNetwork(nn.Module):
             self.masks[name] = f"mask_of_{self.names[name]}"
             self.register_buffer(self.masks[name], kept)
 
+    def _real_constants(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The initializers with real numbers for everything that is trained."""
+        return stored
+
+    def _constant_behind(self, name: str) -> str:
+        """The name of the initializer whose values an operand has; any other name otherwise."""
+        return name
+
+    def _trained(self, tensors: dict[str, Tensor]) -> set[str]:
+        operands = [name for op, _, inputs, _ in self.steps for i in TRAINED.get(op, ()) for name in inputs[i : i + 1]]
+        return {self._constant_behind(name) for name in operands} & tensors.keys()
+
     def tensor(self, name: str) -> Tensor:
         return getattr(self, self.names[name])
 
@@ -141,19 +159,21 @@ class OnnxNetwork(nn.Module):
         """Weights that are not zero; and biases of outputs that have weights."""
         masks = {}
         for op, attributes, inputs, _ in self.steps:
-            if op not in ("Conv", "Gemm", "MatMul") or inputs[1] not in self.names:
+            constants = [self._constant_behind(name) for name in inputs]
+            if op not in ("Conv", "Gemm", "MatMul") or constants[1] not in self.names:
                 continue
-            kept = self.tensor(inputs[1]).detach() != 0
+            kept = self.tensor(constants[1]).detach() != 0
             if kept.all():
                 continue
-            masks[inputs[1]] = kept
+            masks[constants[1]] = kept
             rows = kept if op == "Conv" or attributes.get("transB") else kept.T
-            if len(inputs) > 2:
-                masks[inputs[2]] = rows.flatten(1).any(1) | (self.tensor(inputs[2]).detach() != 0)
+            if len(constants) > 2:
+                masks[constants[2]] = rows.flatten(1).any(1) | (self.tensor(constants[2]).detach() != 0)
         return masks
 
     @torch.no_grad()
-    def hold_masks(self) -> None:
+    def hold(self) -> None:
+        """Put every tensor back to what it may be, after a step of an optimizer."""
         for name, mask in self.masks.items():
             self.tensor(name).mul_(getattr(self, mask))
 
@@ -164,23 +184,34 @@ class OnnxNetwork(nn.Module):
         known, found = {self.input: x}, {}
         for step, (op, attributes, inputs, output) in enumerate(self.steps):
             operands = [known.get(n, None) if n not in self.names else self.tensor(n) for n in inputs]
-            known[output] = OPERATORS[op](attributes, operands)
+            known[output] = self._compute(op, attributes, inputs, operands)
             if output in wanted:
-                found[output] = known[output]
+                found[output] = self._real(known[output])
             for name in inputs:
                 if last_use[name] == step:
                     known.pop(name, None)
         return found
 
+    def _compute(self, op: str, attributes: dict, inputs: list[str], operands: list) -> Any:
+        """The value of a step, from the values of its inputs and their names."""
+        return OPERATORS[op](attributes, operands)
+
+    def _real(self, value: Any) -> Tensor:
+        return value
+
     def forward(self, x: Tensor) -> Tensor:
         return self.values(x, ())[self.output]
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What the file is to hold for every tensor that training changes."""
+        parameters = ((name, self.tensor(name)) for name in self.names)
+        return {name: p.detach().cpu().numpy() for name, p in parameters if isinstance(p, nn.Parameter)}
+
     def save(self, path: Path) -> None:
         """The same file with the weights as they are now."""
+        arrays = self.arrays()
         for proto in self.model.graph.initializer:
-            tensor = self.tensor(proto.name)
-            if isinstance(tensor, nn.Parameter):
-                array = np.ascontiguousarray(tensor.detach().cpu().numpy())
-                proto.CopyFrom(numpy_helper.from_array(array, proto.name))
+            if proto.name in arrays:
+                proto.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(arrays[proto.name]), proto.name))
         onnx.checker.check_model(self.model, full_check=True)
         onnx.save(self.model, path)
