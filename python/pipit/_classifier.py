@@ -6,7 +6,6 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
     from pipit._types import ClassifierOptions, StrPath
 
 
-AT_ONCE = 256  # images of a list in one call of the library, rounded to whole batches
+AT_ONCE = 256  # images of a list that are prepared for the library together, rounded to whole batches
 STREAMED = 32  # and of a stream, whose first answers are awaited
+IN_MEMORY = "image in memory"  # how messages about an image that has no path begin
 
 
 def _pixels(image: Any) -> Any:
@@ -33,20 +33,12 @@ def _pixels(image: Any) -> Any:
     pixels = numpy.asarray(image)
     if pixels.dtype != numpy.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3):
         raise ArgumentError(
-            f"an image is an array of {pixels.dtype} with shape {pixels.shape}; expected uint8 with [height, width, 3] "
-            "(red, green, blue) or [height, width] (grey)"
+            f"{IN_MEMORY}: an array of {pixels.dtype} with shape {pixels.shape}; expected uint8 with "
+            "[height, width, 3] (red, green, blue) or [height, width] (grey)"
         )
     if pixels.ndim == 2:
         pixels = numpy.repeat(pixels[:, :, None], 3, axis=2)
     return numpy.ascontiguousarray(pixels)
-
-
-def _is_path(image: object) -> bool:
-    return isinstance(image, (str, os.PathLike))
-
-
-def _is_encoded(image: object) -> bool:
-    return isinstance(image, (bytes, bytearray, memoryview))
 
 
 def _is_pil(image: object) -> bool:
@@ -131,40 +123,27 @@ class Classifier:
         """The `top` most probable classes, best first.
 
         images: the path of a JPEG, PNG, BMP or WebP file, the bytes of one, a Pillow image, or a uint8 array
-        [height, width, 3] (red, green, blue) or [height, width] (grey). A list or tuple of these, or an array
-        [N, height, width, 3], gives a list of answers. Files of a list are decoded with all threads of the model, and
-        images run in batches of the option batch=; each gets the same bits as alone, unless the model mixes the samples
-        of a batch. Raises Error, beginning with the path, for a file that cannot be read as an image; UnsupportedError
-        for another format; ArgumentError for other arrays.
+        [height, width, 3] (red, green, blue) or [height, width] (grey). Raises Error, beginning with the path, for a
+        file that cannot be read as an image; UnsupportedError for another format; ArgumentError for other arrays.
+
+        A list or tuple of these, or an array [N, height, width, 3], gives a list of answers: those of classify_all().
+        Files are decoded with all threads of the model, and images run in batches of the option batch=; each gets the
+        same bits as alone, unless the model mixes the samples of a batch. If an image cannot be used, raises the
+        exception of the first one: it begins with the path or "image 7 in memory", and its `index` is 7.
         """
         if is_listing(images) or getattr(images, "ndim", 0) == 4:
-            return self._all(images, top)
-        with self._own() as native:
-            return self._one(native, images, top)
-
-    def _one(self, native: _pipit.Classifier, image: Any, top: int) -> list[_pipit.Prediction]:
-        if _is_path(image):
-            return native.classify_file(image, top)
-        if _is_encoded(image):
-            return native.classify_bytes(bytes(image), top)
-        return native.classify_pixels(self._upright(image), top)
-
-    def _all(self, images: Any, top: int) -> list[list[_pipit.Prediction]]:
-        """A few batches per call, so that Ctrl-C works in between and Pillow images are not all converted at once."""
-        answers: list[list[_pipit.Prediction]] = []
-        with self._own() as native:
-            step = self._batches(AT_ONCE)
-            for start in range(0, len(images), step):
-                some = images[start : start + step]
-                if all(map(_is_path, some)):
-                    answers += native.classify_files(list(some), top)
-                elif all(map(_is_encoded, some)):
-                    answers += native.classify_all_bytes(list(map(bytes, some)), top)
-                elif any(_is_path(image) or _is_encoded(image) for image in some):
-                    answers += [self._one(native, image, top) for image in some]
-                else:
-                    answers += native.classify_all_pixels(list(map(self._upright, some)), top)
-        return answers
+            _check_top(top)
+            return [*self._answers(images, top, self._batches(AT_ONCE), skip_errors=False)]
+        native = self._taken()
+        try:
+            image = self._prepared(images)
+            if isinstance(image, str):
+                return native.classify_file(image, top)
+            if isinstance(image, bytes):
+                return native.classify_bytes(image, top)
+            return native.classify_pixels(image, top)
+        finally:
+            self._free.append(native)
 
     def classify_all(
         self, images: Iterable[Any], top: int = 5, *, at_once: int | None = None, skip_errors: bool = False
@@ -172,56 +151,88 @@ class Classifier:
         """The answers to any number of images, in their order, as they are computed: the next images are taken from
         `images`, which may be a generator, while the previous ones are decoded and run.
 
-        images: as __call__() takes them. at_once: images that are decoded and run together, and so the number that is
-        taken before the first answer; unset: a few batches. skip_errors: an image that cannot be used has its exception
-        as the answer; otherwise that is raised, after the answers to the images before it. Leaving the loop early ends
-        the work.
+        images: as __call__() takes them, of any kinds. at_once: images that are decoded and run together; unset: a few
+        batches. Twice as many are taken before the first answer. skip_errors: an image that cannot be used has its
+        exception as the answer; otherwise that is raised, after the answers to the images before it. It begins with the
+        path or "image 7 in memory", and its `index` is 7, counted from 0. What is wrong with the model or the device is
+        raised. Leaving the loop early ends the work.
 
         >>> import numpy as np, pipit
         >>> classifier = pipit.Classifier("resnet20-cifar10")
         >>> pixels = (np.full((32, 32, 3), shade, np.uint8) for shade in range(100))
         >>> sum(1 for answer in classifier.classify_all(pixels, top=1))
         100
+        >>> answers = [*classifier.classify_all([np.zeros((32, 32, 3), np.uint8), b"no image"], skip_errors=True)]
+        >>> answers[1].index, str(answers[1])[:24]
+        (1, 'image 1 in memory: not a')
         """
         if at_once is not None and at_once < 1:
             raise ArgumentError(f"at_once={at_once}: expected 1 or more")
-        return self._streamed(images, top, at_once or self._batches(STREAMED), skip_errors)
+        _check_top(top)
+        return self._answers(images, top, at_once or self._batches(STREAMED), skip_errors)
 
-    def _streamed(
-        self, images: Iterable[Any], top: int, at_once: int, skip_errors: bool
-    ) -> Iterator[list[_pipit.Prediction] | Error]:
-        from concurrent.futures import ThreadPoolExecutor
-
+    def _answers(self, images: Iterable[Any], top: int, at_once: int, skip_errors: bool) -> Iterator[Any]:
+        """classify_all(). The library works in a thread of its own while this one takes and prepares images, and waits
+        so that Ctrl-C works."""
         taken = iter(images)
-        with ThreadPoolExecutor(1, "pipit.classify_all") as pool:
-            under_way = None
-            while under_way is not None or at_once:
-                some = [*islice(taken, at_once)] if at_once else []
-                next_way = pool.submit(self._answers, some, top, skip_errors) if some else None
-                if len(some) < at_once:
-                    at_once = 0
-                if under_way is not None:
-                    answers, error = under_way.result()
-                    yield from answers
-                    if error is not None:
-                        raise error
-                under_way = next_way
+        native = self._taken()
+        run = None
+        try:
+            index = 0
+            part = self._prepared_part(taken, at_once, skip_errors)
+            if part:
+                run = native.start(_usable(part), top, skip_errors)
+            while run is not None:
+                following = self._prepared_part(taken, at_once, skip_errors)
+                found = iter(run.wait())
+                run = native.start(_usable(following), top, skip_errors) if following else None
+                for image in part:
+                    answer = image if isinstance(image, Error) else next(found)
+                    if isinstance(answer, Error):
+                        answer = _numbered(answer, image, index)
+                        if not skip_errors or answer.index is None:
+                            raise answer
+                    yield answer
+                    index += 1
+                part = following
+        finally:
+            if run is None or run.stop():  # interrupted work may use it for a while
+                self._free.append(native)
 
-    def _answers(
-        self, images: list[Any], top: int, skip_errors: bool
-    ) -> tuple[list[list[_pipit.Prediction] | Error], Error | None]:
-        """The answers, and the exception that ends them."""
-        with suppress(Error):  # the rule: one by one only where an image cannot be used
-            return [*self._all(images, top)], None
-        answers: list[list[_pipit.Prediction] | Error] = []
-        for image in images:
+    def _prepared_part(self, images: Iterator[Any], count: int, skip_errors: bool) -> list[Any]:
+        """Up to `count` images as the library takes them, and exceptions of what is no image: without skip_errors, one
+        that ends the list."""
+        part: list[Any] = []
+        for image in islice(images, count):
             try:
-                answers += self._all([image], top)
+                part.append(self._prepared(image))
             except Error as error:
+                part.append(error)
                 if not skip_errors:
-                    return answers, error
-                answers.append(error)
-        return answers, None
+                    break
+        return part
+
+    def _prepared(self, image: Any) -> Any:
+        """A path as a str, the bytes of a file, or pixels."""
+        if isinstance(image, (str, os.PathLike)):
+            return os.fsdecode(image)
+        if isinstance(image, (bytes, bytearray, memoryview)):
+            return bytes(image)
+        if _is_pil(image):
+            return self._upright(image)
+        return _pixels(image)
+
+    def _upright(self, image: Any) -> Any:
+        """The pixels of an image of Pillow, which may not have decoded it yet."""
+        try:
+            if not self._ignore_exif:
+                from PIL import ImageOps
+
+                image = ImageOps.exif_transpose(image)
+            return _pixels(image.convert("RGB"))
+        except OSError as error:
+            name = getattr(image, "filename", "") or IN_MEMORY
+            raise Error(f"{name}: Pillow cannot decode it: {error}") from error
 
     def _batches(self, images: int) -> int:
         """`images` rounded down to whole batches, at least one batch."""
@@ -229,27 +240,32 @@ class Classifier:
         batch = shape[0] if len(shape) == 4 else 1
         return batch * max(1, images // batch)
 
-    @contextmanager
-    def _own(self) -> Iterator[_pipit.Classifier]:
-        """A copy that no other thread uses meanwhile."""
+    def _taken(self) -> _pipit.Classifier:
+        """One that no other thread uses until it is in `_free` again."""
         try:
-            native = self._free.pop()
+            return self._free.pop()
         except IndexError:
-            native = self._native.copy()
-        try:
-            yield native
-        finally:
-            self._free.append(native)
+            return self._native.copy()
 
-    def _upright(self, image: Any) -> Any:
-        """The pixels of an array or of an image of Pillow."""
-        if _is_pil(image):
-            if not self._ignore_exif:
-                from PIL import ImageOps
 
-                image = ImageOps.exif_transpose(image)
-            image = image.convert("RGB")
-        return _pixels(image)
+def _check_top(top: int) -> None:
+    if top < 1:
+        raise ArgumentError(f"top is {top}; expected at least 1")
+
+
+def _usable(part: list[Any]) -> list[Any]:
+    return [image for image in part if not isinstance(image, Error)]
+
+
+def _numbered(error: Error, image: Any, index: int) -> Error:
+    """The exception with the image's index, if it is about the image."""
+    message = str(error)
+    if message.startswith(IN_MEMORY):
+        error = type(error)(f"image {index} in memory{message.removeprefix(IN_MEMORY)}")
+    elif not (isinstance(image, Error) or message.startswith(str(image))):
+        return error
+    error.index = index
+    return error
 
 
 def _again(model: str, options: dict[str, Any]) -> Classifier:

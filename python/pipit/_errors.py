@@ -9,6 +9,9 @@ class Error(Exception):
     The message names the offending values and, where it can, what to do about it.
     """
 
+    index: int | None = None
+    """Of several images that were given, the one that cannot be used, counted from 0."""
+
 
 class UnsupportedError(Error):
     """The input is well-formed but asks for something that pipit does not implement."""

@@ -18,7 +18,6 @@ try:
 except ImportError as error:
     raise ImportError(f"pipit.ray needs Ray: pip install 'ray[data]' ({error})") from error
 
-from pipit._answers import answers, called
 from pipit._calibrator import Calibrator
 from pipit._classifier import Classifier
 from pipit._errors import ArgumentError, Error
@@ -105,7 +104,8 @@ class Predictor:
         nothing = numpy.full(self._top, -1), [""] * self._top, numpy.zeros(self._top)
         rows: list[Any] = []
         errors: list[str] = []
-        for row, answer in enumerate(answers(self._classifier, images, self._top)):
+        found = self._classifier.classify_all(images, self._top, at_once=max(1, len(images)), skip_errors=True)
+        for row, answer in enumerate(found):
             if not isinstance(answer, Error):
                 errors.append("")
                 rows.append(tuple(zip(*((p.index, p.label, p.probability) for p in answer), strict=True)))
@@ -113,7 +113,7 @@ class Predictor:
             message = str(answer)
             if not isinstance(images[row], str):
                 place = batch["path"][row] if "path" in batch else f"image {row} of a batch"
-                message = f"{place}{message.removeprefix(called(images[row], row))}"
+                message = f"{place}{message.removeprefix(f'image {row} in memory')}"
             if self._damaged == "raise":
                 raise type(answer)(message)
             errors.append(message)

@@ -39,9 +39,11 @@ class LongWork {
   void finish();
 
   /// Called by the thread that waits. Calls `progress(stage, done, total, found)` and `note(text)` unless they are None
-  /// until the work is finished. What these throw, and what handlers of signals throw, makes the work end at its next
-  /// call of advance(), and is thrown from here soon after.
+  /// until the work is finished. Throws what these throw, and what handlers of signals throw.
   void serve(const nb::object& progress, const nb::object& note);
+  /// Called by the thread that waits, with the GIL: the work ends at its next call of advance(). Waits a moment for that,
+  /// and returns whether it has ended.
+  bool abandon();
   bool finished();
 
  private:
@@ -51,13 +53,17 @@ class LongWork {
     bool finished = false;
   };
   News wait(std::chrono::milliseconds at_most);
-  void abandon();
 
   std::mutex mutex_;
   std::condition_variable changed_;
   News news_;
   bool abandoned_ = false;
 };
+
+/// Keeps what abandoned work still reads. Only a thread with the GIL may free it: the next one that begins long work after
+/// the abandoned work has ended.
+void keep_until_ended(std::shared_ptr<LongWork> work, std::shared_ptr<const void> kept);
+void free_ended_work();
 
 /// Callbacks of the library that tell `work` how far it is, and end it after the caller was interrupted.
 inline tools::StageProgress stages_of(LongWork& work) {
@@ -68,36 +74,61 @@ inline tools::StageProgress stages_of(LongWork& work) {
   return progress;
 }
 
+/// Work that has begun. Everything but the work itself happens with the GIL, in threads of Python.
+template <typename Result>
+class StartedWork {
+ public:
+  /// Begins `work(LongWork&)`, which must own all that it uses except for `kept`: what it reads of Python's objects. That
+  /// stays as long as this object, and until the work has ended.
+  template <typename Work>
+  explicit StartedWork(Work work, std::shared_ptr<const void> kept = nullptr)
+      : kept_(std::move(kept)), shared_(std::make_shared<LongWork>()) {
+    free_ended_work();
+    std::packaged_task<Result()> task(
+        [work = std::move(work), shared = shared_]() mutable -> Result { return work(*shared); });
+    result_ = task.get_future();
+    thread_ = std::thread([task = std::move(task), shared = shared_]() mutable {
+      task();
+      shared->finish();
+    });
+  }
+  StartedWork(const StartedWork&) = delete;
+  StartedWork& operator=(const StartedWork&) = delete;
+  ~StartedWork() { stop(); }
+
+  /// Returns the result, or throws what the work threw, or what LongWork::serve() throws; once.
+  Result wait(const nb::object& progress, const nb::object& note) {
+    shared_->serve(progress, note);
+    stop();
+    return result_.get();
+  }
+
+  /// Abandons what has not ended; whether it has ended then, which it otherwise does at its next call of advance().
+  bool stop() {
+    if (!thread_.joinable()) return shared_->finished();
+    const bool finished = shared_->finished() || shared_->abandon();
+    if (finished) {
+      const nb::gil_scoped_release release;
+      thread_.join();
+    } else {
+      thread_.detach();
+      keep_until_ended(shared_, std::move(kept_));
+    }
+    return finished;
+  }
+
+ private:
+  std::shared_ptr<const void> kept_;
+  std::shared_ptr<LongWork> shared_;
+  std::future<Result> result_;
+  std::thread thread_;
+};
+
 /// Runs `work(LongWork&)`, which must own all that it uses, and returns its result or throws what it threw. The caller
 /// holds the GIL. Work that does not end soon after it was abandoned goes on without result until its next advance().
 template <typename Work>
 auto run_long(const nb::object& progress, const nb::object& note, Work work) {
-  using Result = std::invoke_result_t<Work&, LongWork&>;
-  const auto shared = std::make_shared<LongWork>();
-  std::packaged_task<Result()> task(
-      [work = std::move(work), shared]() mutable -> Result { return work(*shared); });
-  std::future<Result> result = task.get_future();
-  std::thread worker([task = std::move(task), shared]() mutable {
-    task();
-    shared->finish();
-  });
-  struct Leave {
-    std::thread& thread;
-    LongWork& work;
-    ~Leave() {
-      if (work.finished()) {
-        const nb::gil_scoped_release release;
-        thread.join();
-      } else {
-        thread.detach();
-      }
-    }
-  };
-  {
-    const Leave leave{worker, *shared};
-    shared->serve(progress, note);
-  }
-  return result.get();
+  return StartedWork<std::invoke_result_t<Work&, LongWork&>>(std::move(work)).wait(progress, note);
 }
 
 }  // namespace pipit::internal::python

@@ -64,6 +64,9 @@ def main() -> None:
             ("tune", lambda: pipit.tune(model, images, folder / "tuned.json")),
             ("prune", lambda: pipit.prune(model, images, folder / "pruned.onnx", max_drop=1)),
             ("bench", lambda: pipit.bench(model, seconds=5)),
+            ("classifier(list)", lambda: pipit.Classifier(model)([*images.iterdir()])),
+            ("classifier(list), one run", lambda: pipit.Classifier(model, batch=2000)([*images.iterdir()])),
+            ("classify_all", lambda: [*pipit.Classifier(model).classify_all(images.iterdir())]),
         ):
             times = [found for _ in range(TIMES) if (found := delay(work)) is not None]
             print(f"{title:20}", " ".join(f"{one:6.0f}" for one in sorted(times)), "ms", flush=True)

@@ -118,6 +118,47 @@ class Classifiers(PackageTest):
         with self.assertRaisesRegex(LookupError, "the source failed"):
             list(self.classifier.classify_all(failing()))
 
+    def test_errors_say_which_image_it_is(self) -> None:
+        good = self.folder / "good.bmp"
+        good.write_bytes(bmp(random_pixels(0)))
+        damaged = self.folder / "damaged.bmp"
+        damaged.write_bytes(good.read_bytes()[:100])
+        expected = answer(self.classifier(good))
+        floats = np.zeros((2, 2))
+        wrong = {0: damaged, 3: b"GIF89a", 4: floats, 7: damaged, 8: b"GIF89a", 40: "nothing.png"}
+        for others in ([good], [good.read_bytes()], [random_pixels(0)], [good, good.read_bytes(), random_pixels(0)]):
+            images = [wrong.get(index, others[index % len(others)]) for index in range(45)]
+            for batch in (1, 4):
+                classifier = pipit.Classifier(MODEL, threads=1, batch=batch)
+                got = [*classifier.classify_all(images, skip_errors=True, at_once=12)]
+                errors = {i: one.index for i, one in enumerate(got) if isinstance(one, pipit.Error)}
+                self.assertEqual(errors, {i: i for i in wrong})
+                for index, one in enumerate(got):
+                    if index not in wrong:
+                        self.assertEqual([index for index, *_ in answer(one)], [index for index, *_ in expected])
+                for index, kind, message in (
+                    (0, pipit.Error, "damaged.bmp"),
+                    (3, pipit.UnsupportedError, "^image 3 in memory: "),
+                    (4, pipit.ArgumentError, "^image 4 in memory: an array of float64"),
+                    (40, pipit.Error, "nothing.png"),
+                ):
+                    self.assertIs(type(got[index]), kind)
+                    self.assertRegex(str(got[index]), message)
+                    only = [image if i == index else others[0] for i, image in enumerate(images)]
+                    streamed: list[Any] = []
+                    with self.assertRaisesRegex(kind, message) as caught:
+                        streamed.extend(classifier.classify_all(only))
+                    self.assertEqual((len(streamed), caught.exception.index), (index, index))
+                    with self.assertRaisesRegex(kind, message) as caught:
+                        classifier(only)
+                    self.assertEqual(caught.exception.index, index)
+        with self.assertRaises(pipit.Error) as caught:
+            self.classifier(damaged)
+        self.assertIsNone(caught.exception.index)
+        for classify in (self.classifier, self.classifier.classify_all):
+            with self.assertRaisesRegex(pipit.ArgumentError, "top is 0; expected at least 1"):
+                classify([good], top=0)
+
     def test_grey_images(self) -> None:
         grey = random_pixels(2)[:, :, 0]
         self.assertEqual(answer(self.classifier(grey)), answer(self.classifier(np.stack([grey] * 3, axis=2))))
@@ -136,6 +177,14 @@ class Classifiers(PackageTest):
             ):
                 self.assertEqual(index, same)
                 self.assertAlmostEqual(probability, near, places=2)
+
+    @unittest.skipIf(Image is None, "Pillow is not installed")
+    def test_a_damaged_image_of_pillow(self) -> None:
+        file = io.BytesIO()
+        Image.fromarray(random_pixels(3, 64)).save(file, "PNG")
+        for images in (Image.open(io.BytesIO(file.getvalue()[:-40])), [Image.open(io.BytesIO(file.getvalue()[:-40]))]):
+            with self.assertRaisesRegex(pipit.Error, "memory: Pillow cannot decode it: "):
+                self.classifier(images)
 
     def test_answers_are_those_of_the_command(self) -> None:
         file = self.folder / "image.bmp"

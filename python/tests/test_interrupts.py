@@ -31,6 +31,33 @@ sender = threading.Thread(target=send, daemon=True)
 sender.start()
 """
 
+# The same for images, whose work goes on without its caller until a run has ended. {work} is interrupted until {early}.
+CLASSIFYING = """
+import os, signal, sys, threading, numpy as np, pipit
+threads = lambda: len(os.listdir("/proc/self/task"))
+classifier = pipit.Classifier("resnet20-cifar10", threads=1, batch={batch})
+image = np.zeros((32, 32, 3), np.uint8)
+expected = classifier(image, top=1)[0].label
+alone = threads()
+def send():
+    while threads() <= alone + 1:
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+early = False
+while not early:
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        {work}
+        signal.pause()
+    except KeyboardInterrupt:
+        sender.join()
+        early = {early}
+    while threads() > alone:
+        pass
+print(classifier([image], top=1)[0][0].label == expected)
+"""
+
 
 class Interrupts(PackageTest):
     def setUp(self) -> None:
@@ -101,6 +128,16 @@ class Interrupts(PackageTest):
             "    print('interrupted', model.profile(runs=1, warmup=0).runs)\n"
         )
         self.assertEqual(written, "interrupted 1\n")
+
+    def test_classifying_many_images_ends(self) -> None:
+        for work, batch, early in (
+            ("classifier([image] * 1_000_000)", 1, "True"),
+            ("[None for _ in classifier.classify_all(image for _ in iter(int, 1))]", 1, "True"),
+            ("classifier([image] * 1000)", 1000, "threads() > alone"),  # one run, of a second
+        ):
+            with self.subTest(work):
+                written = self.python(CLASSIFYING.format(work=work, batch=batch, early=early))
+                self.assertEqual(written, "True\n")
 
     def test_the_process_exits_as_python_does(self) -> None:
         program = (
