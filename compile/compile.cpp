@@ -31,11 +31,9 @@ void check_options(const CompileOptions& options) {
   only_for(Precision::int8_dynamic, !options.per_sample_scales, "the kind of dynamic scales is");
   const bool gpu = options.planning.device == DeviceKind::cuda;
   if (!options.gpus.empty() && !gpu) fail("GPUs are given, but the device is the CPU");
-  const bool on_gpus =
-      precision == Precision::fp32 || stores_16_bits(precision) || precision == Precision::int8;
-  if (gpu && !on_gpus)
+  if (gpu && precision == Precision::int8_dynamic)
     fail_unsupported(
-        "precision {} runs on the CPU only; use device cpu, or fp32, fp16, bf16 or int8 on a GPU",
+        "precision {} runs on the CPU only; use device cpu, or fp32, fp16, bf16, int8, w8 or w4 on a GPU",
         precision_name(precision));
 }
 

@@ -27,7 +27,7 @@ enum class Precision : std::uint8_t {
   bf16,          ///< the same as bfloat16: the range of f32 and 8 bits of precision, products summed in f32
   int8,          ///< static: scales from a quantization plan, which calibration makes
   int8_dynamic,  ///< scales of activations found at run time; CPU only
-  w8,  ///< weights of fully connected layers and 1x1 convolutions in 8 bits, arithmetic in f32; CPU only
+  w8,  ///< weights of fully connected layers and 1x1 convolutions in 8 bits; all else is f32, on a GPU fp16
   w4,  ///< the same in 4 bits
 };
 

@@ -53,6 +53,9 @@ void register_cuda_qelementwise(Registry& registry);  // Quantize, Dequantize, Q
 void register_cuda_qfunctions(Registry& registry);    // QUnary, QMul
 void register_cuda_qpool(Registry& registry);         // maxima of integers, QAveragePool
 
+// Weights in 8 and 4 bits.
+void register_cuda_packed_gemm(Registry& registry);  // WLinear, WConv
+
 // Through libraries.
 void register_cuda_linear_skinny(Registry& registry);  // Gemm with few rows, without a library
 void register_cuda_linear(Registry& registry);         // Gemm, MatMul

@@ -6,11 +6,13 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/graph/stored_type.h"
 #include "layers/ops/cast.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/gemm.h"
 #include "layers/ops/qconv.h"
 #include "layers/ops/quantize.h"
+#include "layers/ops/weight_only.h"
 #include "layers/passes/byte_image.h"
 #include "layers/passes/passes.h"
 #include "layers/passes/rewriter.h"
@@ -66,23 +68,27 @@ bool read_as_image(const Graph& graph, ValueId id) {
   return readers > 0;
 }
 
-// The result of a Gemm that nothing but the graph's output reads.
+// The result of a matrix product that nothing but the graph's output reads.
 bool written_wide(const Rewriter& rewriter, ValueId id) {
   const Graph& graph = rewriter.source();
   if (rewriter.producer(id) < 0 || rewriter.uses(id) != 1) return false;
   const Node& node = graph.nodes()[static_cast<std::size_t>(rewriter.producer(id))];
-  return layer_if<Gemm>(node) != nullptr && !is_constant(graph, node, 0) && is_constant(graph, node, 1) &&
-         absent_or_constant(graph, node, 2) && graph.value(id).desc.elements() > 0;
+  return (layer_if<Gemm>(node) != nullptr || layer_if<WLinear>(node) != nullptr) &&
+         !is_constant(graph, node, 0) && is_constant(graph, node, 1) && absent_or_constant(graph, node, 2) &&
+         graph.value(id).desc.elements() > 0;
 }
 
-// Which f32 values are stored in 16 bits: in fp16 and bf16 all of them. In INT8 those of regions with a matrix product
-// in floating point, where a region is what floating-point layers connect: everything else there (a shortcut between
-// two INT8 layers, the logits) gains little and stays exact. A node that is to be f32 keeps its whole region so, else
-// one that is to be bf16 makes its whole region bf16. On a GPU other regions are f16, on the CPU they are f32.
+// Which f32 values are stored in 16 bits: in fp16 and bf16, and on a GPU in w8 and w4, all of them. In INT8 those of
+// regions with a matrix product in floating point, where a region is what floating-point layers connect: everything
+// else there (a shortcut between two INT8 layers, the logits) gains little and stays exact. A node that is to be f32
+// keeps its whole region so, else one that is to be bf16 makes its whole region bf16. On a GPU other regions are f16,
+// on the CPU they are f32.
 class HalfValues {
  public:
   HalfValues(const Graph& graph, Precision precision, DeviceKind device, const KeptNodes& kept)
-      : graph_(graph), region_(graph.values().size()), type_(graph.values().size(), stored_type(precision)) {
+      : graph_(graph),
+        region_(graph.values().size()),
+        type_(graph.values().size(), stored_type(precision, device)) {
     std::iota(region_.begin(), region_.end(), std::size_t{0});
     if (precision != Precision::int8) return;
     for (const Node& node : graph.nodes()) {
@@ -273,9 +279,10 @@ Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind d
                            const KeptNodes& kept) {
   const bool gpu = device == DeviceKind::cuda;
   // In fp32 the graph may be of a quantized file.
-  Rewritten result = gpu && !stores_16_bits(precision) ? fuse_quantized_image(graph) : Rewritten{graph};
+  const bool narrow = is_stored_float(stored_type(precision, device));
+  Rewritten result = gpu && !narrow ? fuse_quantized_image(graph) : Rewritten{graph};
   const bool mixes = precision == Precision::int8 && (gpu || !kept.bf16.empty());
-  if (!stores_16_bits(precision) && !mixes) return result;
+  if (!narrow && !mixes) return result;
   Rewritten halves = store_halves(result.graph, precision, device, kept);
   halves.changes += result.changes;
   return halves;

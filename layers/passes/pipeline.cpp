@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/graph/stored_type.h"
+
 namespace pipit::internal {
 
 namespace {
@@ -48,7 +50,7 @@ bool if_channels_may_widen(const Graph& graph, const PassTarget& target) {
 
 bool if_stored_otherwise(const Graph& graph, const PassTarget& target) {
   const bool gpu = target.device == DeviceKind::cuda;
-  return stores_16_bits(target.precision) ||
+  return is_stored_float(stored_type(target.precision, target.device)) ||
          (gpu && (target.precision == Precision::int8 || is_quantized(graph))) ||
          (target.precision == Precision::int8 && !target.kept.bf16.empty());
 }

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/graph/stored_type.h"
+
 namespace pipit::internal::detail {
 
 namespace {
@@ -15,14 +17,19 @@ namespace {
 // What the step must read and write: not what lies between the nodes that its kernel computes.
 std::int64_t stored_bytes(const ExecutionPlan& plan, const Step& step) {
   const Graph& graph = plan.graph();
+  const bool halves = is_stored_float(stored_type(plan.options().precision, plan.options().device));
   std::int64_t bytes = 0;
   const auto add_inputs = [&](int index, bool constants_only, double kept_weights) {
-    for (const ValueId id : graph.nodes()[static_cast<std::size_t>(index)].inputs) {
+    const Node& node = graph.nodes()[static_cast<std::size_t>(index)];
+    const auto weights = node.layer->traits().weights;
+    // Scales of integers stay f32.
+    const bool narrows = halves && !(weights && graph.value(node.inputs[*weights]).desc.dtype != DType::f32);
+    for (const ValueId id : node.inputs) {
       if (id == kNoValue) continue;
       const Value& value = graph.value(id);
       if (constants_only && !value.is_constant()) continue;
-      const bool packed = value.is_constant() && value.desc.dtype == DType::f32 &&
-                          stores_16_bits(plan.options().precision);  // kernels keep a half of it
+      const bool packed =
+          value.is_constant() && value.desc.dtype == DType::f32 && narrows;  // kernels keep a half of it
       const double kept = value.is_constant() ? kept_weights : 1;
       bytes += std::llround(static_cast<double>(value.desc.bytes()) * kept) / (packed ? 2 : 1);
     }

@@ -145,10 +145,15 @@ class GpuInt8(CommandTest):
         self.assertEqual({kept if isinstance(kept, str) else kept["precision"] for kept in plan["keep"].values()}, {"fp16"})
         self.assertEqual(max(step["kept"] for step in result["steps"]), len(result["kept"]))
 
-    def test_precisions_of_the_cpu_are_refused(self):
-        for precision in ("int8-dynamic", "w8", "w4"):
-            done = self.pipit("inspect", MODEL, "--device", "cuda", "--precision", precision, code=UNSUPPORTED)
-            self.assert_one_line_error(done, precision, "runs on the CPU only")
+    def test_the_precision_of_the_cpu_is_refused(self):
+        done = self.pipit("inspect", MODEL, "--device", "cuda", "--precision", "int8-dynamic", code=UNSUPPORTED)
+        self.assert_one_line_error(done, "int8-dynamic", "runs on the CPU only")
+
+    def test_products_with_stored_weights_run_on_the_gpu(self):
+        for precision in ("w8", "w4"):
+            layers = self.json("inspect", MODEL, "--device", "cuda", "--precision", precision)["layers"]
+            kernels = {layer["kernel"] for layer in layers if layer["type"] in ("WLinear", "WConv")}
+            self.assertEqual(kernels, {"packed_gemm"}, precision)
 
 
 if __name__ == "__main__":

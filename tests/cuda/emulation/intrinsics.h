@@ -104,6 +104,10 @@ template <typename T>
 inline T __ldcg(const T* from) {
   return *from;
 }
+template <typename T>
+inline T __ldg(const T* from) {
+  return *from;
+}
 inline std::size_t __cvta_generic_to_shared(const void* p) {
   return pipit::internal::test::emulation::shared_address(p);
 }
@@ -133,6 +137,12 @@ inline float __fadd_rn(float a, float b) {
 }
 inline float __fmaf_rn(float a, float b, float c) {
   return std::fma(a, b, c);
+}
+// The product of two halves is exact in double.
+inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
+  const float2 x = __half22float2(a), y = __half22float2(b), z = __half22float2(c);
+  const auto fma = [](double p, double q, double r) { return __double2half(p * q + r); };
+  return __halves2half2(fma(x.x, y.x, z.x), fma(x.y, y.y, z.y));
 }
 inline float __int2float_rn(int v) {
   return static_cast<float>(v);

@@ -17,6 +17,7 @@
 #include "layers/cuda/conv/gemm_args.h"
 #include "layers/cuda/conv/library/library.h"
 #include "layers/cuda/conv/narrow_gemm/plan.h"
+#include "layers/cuda/conv/packed_gemm/plan.h"
 #include "layers/cuda/conv/pipelined_gemm/launch.h"
 #include "layers/cuda/conv/pooled_stem/plan.h"
 #include "layers/cuda/conv/projected_sum/plan.h"
@@ -287,6 +288,9 @@ cudaError_t prepare_spread_gemm(const SpreadArgs&) {
 cudaError_t prepare_stem(const StemArgs&, int&, bool&) {
   return cudaSuccess;
 }
+cudaError_t prepare_packed_gemm(const PackedGemmArgs&, bool& overlap) {
+  return hopper(overlap);
+}
 cudaError_t prepare_narrow_gemm(const NarrowArgs&, int&, bool&) {
   return cudaSuccess;
 }
@@ -360,6 +364,9 @@ cudaError_t launch_qconv_direct(const QDirectConvArgs&, bool, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_qconv_depthwise(const QDirectConvArgs&, cudaStream_t) {
+  return cudaSuccess;
+}
+cudaError_t launch_packed_gemm(const PackedGemmArgs&, bool, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_narrow_gemm(const NarrowArgs&, int, bool, cudaStream_t) {

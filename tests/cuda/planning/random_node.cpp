@@ -8,6 +8,7 @@
 #include "layers/ops/quantize.h"
 #include "layers/ops/qunary.h"
 #include "layers/ops/unary.h"
+#include "layers/ops/weight_only.h"
 
 namespace pipit::internal::test {
 
@@ -186,6 +187,69 @@ std::optional<RandomNode> random_conv(Draw& draw) {
   node.descs[0].layout = random_layout(draw, node.descs[0].shape);
   node.outputs[0].layout = random_layout(draw, node.outputs[0].shape);
   node.descs[3].layout = draw.one_in(8) ? Layout::row_major : node.outputs[0].layout;
+  return node;
+}
+
+std::optional<RandomNode> random_stored_product(Draw& draw) {
+  constexpr std::int64_t kGroups[] = {0, 8, 32, 32, 40, 64, 128, 128, 256};
+  constexpr std::int64_t kDepths[] = {1, 3, 8, 31, 32, 33, 64, 65, 96, 127, 128, 129, 200, 576, 1000, 4096};
+  const bool absurd = draw.one_in(4), convolves = draw.one_in(2), absurd_window = absurd && draw.one_in(3);
+  WeightFormat format{draw.one_in(2) ? 8 : 4, draw.of(kGroups)};
+  if (format.bits == 8 && !draw.one_in(4)) format.group_size = 0;
+  ConvAttributes conv;
+  conv.window = random_window(draw, absurd_window);
+  if (!draw.one_in(8)) conv.window.kernel = {1, 1, 1};
+  for (std::size_t i = 0; !draw.one_in(3) && i < kMaxSpatial; ++i)
+    conv.window.stride[i] = 1, conv.window.pad_begin[i] = conv.window.pad_end[i] = 0;
+  const Clamp clamp = draw.one_in(2) ? Clamp::relu() : Clamp{};
+  conv.activation = clamp;
+  const std::int64_t depth = absurd && draw.one_in(4) ? draw.of(kHuge) : draw.of(kDepths),
+                     outputs = absurd && draw.one_in(4) ? draw.of(kHuge) : draw.of(kChannels);
+  std::vector<std::int64_t> x{absurd && draw.one_in(4) ? draw.of(kHuge) : 1 + draw.below(40)};
+  if (convolves) x.push_back(depth);
+  for (int i = 0; i < (convolves ? conv.window.rank : draw.below(3)); ++i)
+    x.push_back(absurd && draw.one_in(4) ? draw.of(kHuge) : draw.of(kTiny));
+  if (!convolves) x.push_back(depth);
+  RandomNode node;
+  node.precision = Precision::fp16;
+  const bool has_bias = draw.one_in(2), has_residual = convolves && draw.one_in(3);
+  try {
+    if (convolves) {
+      node.layer = std::make_shared<WConv>(WConvAttributes{format, conv});
+    } else {
+      node.layer = std::make_shared<WLinear>(WLinearAttributes{format, clamp});
+    }
+    const Shape integers{outputs, format.row_bytes(depth)};
+    node.descs = {TensorDesc{Shape(x)}, TensorDesc{integers, format.bits == 8 ? DType::i8 : DType::u8},
+                  TensorDesc{Shape{outputs, format.groups(depth)}}, TensorDesc{Shape{outputs}}};
+    for (const TensorDesc& desc : node.descs) node.inputs.push_back(&desc);
+    node.outputs = node.layer->infer(node.inputs);
+    (void)node.outputs[0].bytes(), (void)node.descs[0].bytes();
+    node.descs.push_back(node.outputs[0]);
+    node.inputs.assign(has_residual ? 5 : 4, nullptr);
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (i != 3 || has_bias) node.inputs[i] = &node.descs[i];
+    }
+    node.constants.resize(node.inputs.size());
+    if (integers.elements() <= kMaxWeights && !draw.one_in(16)) {
+      Tensor bytes(node.descs[1]);
+      for (std::size_t i = 0; i < bytes.desc().bytes(); ++i)
+        bytes.view().data[i] = static_cast<std::byte>(draw.below(256));
+      node.constants[1] = std::make_shared<const Tensor>(std::move(bytes));
+      node.constants[2] = filled<float>(draw, node.descs[2].shape, -1, 1);
+      if (has_bias && !draw.one_in(16)) node.constants[3] = filled<float>(draw, Shape{outputs}, -1, 1);
+    }
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  node.descs[0].dtype = draw.one_in(8) ? DType::f32 : DType::f16;
+  node.outputs[0].dtype = draw.one_in(4) ? DType::f32 : DType::f16;
+  node.descs[4].dtype = draw.one_in(8) ? DType::f32 : DType::f16;
+  if (convolves) {
+    node.descs[0].layout = random_layout(draw, node.descs[0].shape);
+    node.outputs[0].layout = random_layout(draw, node.outputs[0].shape);
+    node.descs[4].layout = draw.one_in(8) ? Layout::row_major : node.outputs[0].layout;
+  }
   return node;
 }
 

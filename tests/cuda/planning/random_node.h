@@ -46,6 +46,9 @@ struct RandomNode {
 /// too many. Nothing where no window fits, or a size overflows.
 std::optional<RandomNode> random_conv(Draw& draw);
 
+/// The same of WLinear or WConv, in fp16.
+std::optional<RandomNode> random_stored_product(Draw& draw);
+
 /// What may follow the node and be computed with it.
 std::optional<RandomNode> random_follower(Draw& draw, const RandomNode& node);
 

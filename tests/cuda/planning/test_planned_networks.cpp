@@ -236,6 +236,71 @@ TEST(PlannedNetworks, TakeNoneBeforeHopper) {
   EXPECT_TRUE(kernels.contains("implicit_gemm"));
 }
 
+// A 3x3, two 1x1 of which the second is added to the first and has a function after it, and a classifier.
+Graph small_network(Draw& draw) {
+  GraphBuilder builder;
+  int count = 0;
+  const auto constant = [&](const Shape& shape) {
+    Tensor tensor{TensorDesc{shape}};
+    for (float& v : tensor.values<float>()) v = static_cast<float>(draw.below(201) - 100) * 0.001F;
+    return builder.add_constant(fmt::format("c{}", ++count), std::move(tensor));
+  };
+  const auto conv = [&](ValueId x, std::int64_t outputs, std::int64_t size) {
+    ConvAttributes a;
+    a.window.rank = 2;
+    a.window.kernel = {size, size, 1};
+    const std::int64_t inputs = builder.value(x).desc.shape[1];
+    return builder.add1(fmt::format("n{}", ++count), std::make_shared<Conv>(a),
+                        {x, constant(Shape{outputs, inputs, size, size}), constant(Shape{outputs})});
+  };
+  const ValueId image = builder.add_input("x", TensorDesc{Shape{1, 3, 16, 16}});
+  const ValueId first = conv(conv(image, 96, 3), 96, 1);
+  const ValueId sum = builder.add1("sum", std::make_shared<Binary>(BinaryAttributes{BinaryKind::add, {}}),
+                                   {conv(first, 96, 1), first});
+  const ValueId silu = builder.add1("silu", std::make_shared<Unary>(UnaryAttributes{UnaryKind::silu}), {sum});
+  const ValueId flat =
+      builder.add1("flat", std::make_shared<Reshape>(ReshapeAttributes{Shape{1, 96 * 14 * 14}}), {silu});
+  GemmAttributes gemm;
+  gemm.transpose_b = true;
+  builder.mark_output(builder.add1("scores", std::make_shared<Gemm>(gemm),
+                                   {flat, constant(Shape{40, 96 * 14 * 14}), constant(Shape{40})}));
+  return builder.build();
+}
+
+// In w8 and w4 no kernel holds a second copy of the weights, activations are halves, and scores are f32.
+TEST(PlannedNetworks, KeepStoredWeightsInTheirBits) {
+  make_up({});
+  Draw draw(test_seed());
+  const Graph graph = small_network(draw);
+  for (const Precision precision : {Precision::w8, Precision::w4}) {
+    SCOPED_TRACE(precision_name(precision));
+    CompileOptions options;
+    options.planning.device = DeviceKind::cuda;
+    options.planning.precision = precision;
+    const auto plan = compile(graph, options).plans[0];
+    int products = 0, functions = 0;
+    for (const Step& step : plan->steps()) {
+      const Node& node = plan->graph().nodes()[static_cast<std::size_t>(step.node)];
+      EXPECT_FALSE(step.on_host) << node.name;
+      if (node.layer->type() != "WConv" && node.layer->type() != "WLinear") continue;
+      ++products;
+      EXPECT_EQ(step.kernel_name, "packed_gemm");
+      functions += static_cast<int>(step.fused.size());
+      const auto size = [&](std::size_t input) {
+        return static_cast<double>(plan->graph().value(node.inputs[input]).desc.bytes());
+      };
+      EXPECT_LE(static_cast<double>(step.kernel->packed_bytes()), 1.25 * (size(1) + size(2)) + 512)
+          << node.name;
+      EXPECT_FALSE(step.kernel->reads_constant(1) || step.kernel->reads_constant(2));
+      EXPECT_EQ(plan->graph().value(node.inputs[0]).desc.dtype, DType::f16);
+    }
+    EXPECT_EQ(products, 3);
+    EXPECT_EQ(functions, 1);
+    EXPECT_EQ(plan->graph().nodes().back().layer->type(), "WLinear") << "it writes f32 itself";
+    EXPECT_EQ(plan->graph().value(plan->graph().outputs()[0]).desc.dtype, DType::f32);
+  }
+}
+
 TEST(PlannedNetworks, OfViewsHaveNoStep) {
   GraphBuilder builder;
   const ValueId x = builder.add_input("x", TensorDesc{Shape{1, 2, 2, 2}});

@@ -94,13 +94,14 @@ void ask_everything(const RandomNode& node, const RandomNode* follower, bool cre
   }
 }
 
-void ask_about_convolutions(const MadeUpGpu& gpu, unsigned seed, Accepted& accepted) {
+void ask_about(std::optional<RandomNode> (*random_node)(Draw&), int count, const MadeUpGpu& gpu,
+               unsigned seed, Accepted& accepted) {
   make_up(gpu);
   Draw draw(seed);
   int nodes = 0;
-  for (int i = 0; nodes < kNodes; ++i) {
-    ASSERT_LT(i, 20 * kNodes) << "hardly a node was made";
-    const std::optional<RandomNode> node = random_conv(draw);
+  for (int i = 0; nodes < count; ++i) {
+    ASSERT_LT(i, 20 * count) << "hardly a node was made";
+    const std::optional<RandomNode> node = random_node(draw);
     if (!node) continue;
     ++nodes;
     const std::optional<RandomNode> follower = random_follower(draw, *node);
@@ -112,13 +113,19 @@ void ask_about_convolutions(const MadeUpGpu& gpu, unsigned seed, Accepted& accep
 
 TEST(Planning, AsksEveryConvolutionAboutAnyShape) {
   Accepted accepted;
-  ask_about_convolutions({}, test_seed(), accepted);
+  ask_about(random_conv, kNodes, {}, test_seed(), accepted);
   // The shapes must reach what they are drawn for.
   for (const char* name :
        {"rows", "depthwise_quads", "depthwise", "stem", "spread_gemm", "resident_gemm", "implicit_gemm",
         "im2col_gemm", "direct", "q:stem", "q:spread_gemm", "q:resident_gemm", "q:pipelined_gemm",
         "q:implicit_gemm", "q:direct", "q:depthwise_quads"})
     EXPECT_GT(accepted[name], 0) << name;
+}
+
+TEST(Planning, AsksProductsWithStoredWeightsAboutAnyShape) {
+  Accepted accepted;
+  ask_about(random_stored_product, kNodes / 4, {}, test_seed() + 3, accepted);
+  EXPECT_GT(accepted["q:packed_gemm"], kNodes / 40);
 }
 
 // Three quarters of the input's channels have no weights.
@@ -244,7 +251,7 @@ TEST(Planning, AveragesImagesInParallel) {
 
 TEST(Planning, AsksThemOnAGpuBeforeHopper) {
   Accepted accepted;
-  ask_about_convolutions({.processors = 108, .major = 8}, test_seed() + 1, accepted);
+  ask_about(random_conv, kNodes, {.processors = 108, .major = 8}, test_seed() + 1, accepted);
   EXPECT_EQ(accepted["spread_gemm"] + accepted["resident_gemm"] + accepted["q:pipelined_gemm"], 0);
   EXPECT_GT(accepted["implicit_gemm"], 0);
   make_up({});

@@ -1,0 +1,167 @@
+// How "packed_gemm" multiplies by weights that are stored in 8 or 4 bits (WLinear, WConv), and in which order they lie.
+// No CUDA: tested without a GPU.
+//
+// A warp multiplies a tile of 16 outputs by groups of 8 rows of x (pixels, of a convolution) with the tensor cores'
+// product of halves (m16n8k16): integers of 8 bits are exact as halves, so a product differs from that of the stored
+// integer by nothing, and sums are f32. A scale is applied to the sum of its group. On CUDA cores a weight takes more
+// than three instructions (two to decode it, one for each row to multiply it), and four can be issued in the time in
+// which half a byte comes from memory; here it takes about one for up to eight rows.
+//
+// k is cut so that a lane reads 16 neighbouring bytes of x and of weights: of every 32, lane t of four has those from
+// 8 t on, which are k 2t, 2t + 1, 2t + 8 and 2t + 9 of two products.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "layers/cuda/device/fast_division.h"
+#include "layers/cuda/epilogue/functions.h"
+#include "layers/ops/weight_only.h"
+
+namespace pipit::internal::cuda {
+
+inline constexpr int kPackedWarps = 8;     ///< of a block
+inline constexpr int kPackedOutputs = 16;  ///< of a warp
+inline constexpr int kPackedRows = 8;      ///< of a product
+inline constexpr int kPackedChunk = 32;    ///< of k, in two products
+inline constexpr int kPackedSpan = 128;    ///< of k, for which a warp reads weights at once
+
+constexpr int packed_parts(int whole, int part) {
+  return whole / part + (whole % part != 0 ? 1 : 0);
+}
+
+/// A matrix of weights as the kernels read it.
+struct PackedShape {
+  int bits = 8;
+  int outputs = 1;
+  int depth = 1;
+  int group = 1;  ///< weights of a row that share a scale; depth: all
+
+  PackedShape() = default;
+  PackedShape(const WeightFormat& format, std::int64_t o, std::int64_t k)
+      : bits(format.bits),
+        outputs(static_cast<int>(o)),
+        depth(static_cast<int>(k)),
+        group(static_cast<int>(format.group(k))) {}
+
+  int tiles() const { return packed_parts(outputs, kPackedOutputs); }
+  int spans() const { return packed_parts(depth, kPackedSpan); }
+  /// 16 bytes of each lane hold this much of k.
+  int unit() const { return bits == 4 ? 2 * kPackedChunk : kPackedChunk; }
+  int units() const { return packed_parts(depth, unit()); }
+  int groups() const { return packed_parts(depth, group); }
+  /// Scales of a span: 1, 2 or 4; 0 for a group that the kernels do not handle.
+  int scales() const {
+    if (groups() == 1 || group % kPackedSpan == 0) return 1;
+    return bits == 4 && (group == 32 || group == 64) ? kPackedSpan / group : 0;
+  }
+  /// Spans that a scale holds for, where there is one for a span.
+  int spans_of_scale() const { return groups() == 1 ? std::max(1, spans()) : group / kPackedSpan; }
+};
+
+/// The weights in the order of lanes: [tiles][units][32 lanes][16 bytes], zeros after the last output and k. Integers
+/// are stored as unsigned ones, 128 or 8 larger. Lane 4 g + t has outputs g and g + 8.
+///  - 8 bits: byte 8 j + 4 h + 2 r + e is weight (g + 8 r, 8 t + 4 j + 2 h + e) of the 32;
+///  - 4 bits: half-byte 16 c + 8 j + 2 h + r + 4 e is weight (g + 8 r, 32 c + 8 t + 4 j + 2 h + e) of the 64.
+inline std::vector<std::uint8_t> pack_weights(const PackedShape& shape, const WeightFormat& format,
+                                              const std::byte* integers) {
+  const int unit = shape.unit(), zero = shape.bits == 4 ? 8 : 128;
+  std::vector<std::uint8_t> packed(static_cast<std::size_t>(shape.tiles()) *
+                                   static_cast<std::size_t>(shape.units()) * 512);
+  const auto weight = [&](int o, int k) {
+    if (o >= shape.outputs || k >= shape.depth) return zero;
+    return format.at(integers + o * format.row_bytes(shape.depth), k) + zero;
+  };
+  std::uint8_t* to = packed.data();
+  for (int tile = 0; tile < shape.tiles(); ++tile) {
+    for (int u = 0; u < shape.units(); ++u) {
+      for (int lane = 0; lane < 32; ++lane, to += 16) {
+        for (int i = 0; i < 16 * 8 / shape.bits; ++i) {
+          const bool bytes = shape.bits == 8;
+          const int c = i / 16, j = i / 8 % 2, h = i / (bytes ? 4 : 2) % 2, r = i / (bytes ? 2 : 1) % 2;
+          const int e = bytes ? i % 2 : i / 4 % 2;
+          const int value = weight(tile * kPackedOutputs + lane / 4 + 8 * r,
+                                   u * unit + 32 * c + lane % 4 * 8 + 4 * j + 2 * h + e);
+          const int at = bytes ? i : i / 2, shift = bytes ? 0 : i % 2 * 4;
+          to[at] = static_cast<std::uint8_t>(to[at] | value << shift);
+        }
+      }
+    }
+  }
+  return packed;
+}
+
+/// scales [outputs, groups] as [tiles][groups][8][2]: of outputs g and g + 8; zeros after the last output.
+inline std::vector<float> pack_scales(const PackedShape& shape, const float* scales) {
+  std::vector<float> packed;
+  packed.reserve(static_cast<std::size_t>(shape.tiles()) * static_cast<std::size_t>(shape.groups()) *
+                 kPackedOutputs);
+  for (int tile = 0; tile < shape.tiles(); ++tile) {
+    for (int group = 0; group < shape.groups(); ++group) {
+      for (int i = 0; i < kPackedOutputs; ++i) {
+        const std::int64_t o = tile * kPackedOutputs + i / 2 + i % 2 * 8;
+        packed.push_back(o < shape.outputs ? scales[o * shape.groups() + group] : 0);
+      }
+    }
+  }
+  return packed;
+}
+
+/// How a block of eight warps shares the work: warps along k add up their sums, the others have tiles of outputs.
+struct PackedVariant {
+  int row_tiles =
+      1;  ///< 1, 2, 4 or 8: of eight rows each, which a warp multiplies by the same decoded weights
+  int k_warps = kPackedWarps;  ///< 1, 2, 4 or 8
+
+  int rows() const { return row_tiles * kPackedRows; }
+  int outputs() const { return kPackedWarps / k_warps * kPackedOutputs; }
+  std::string name() const {
+    return std::to_string(rows()) + " rows x " + std::to_string(outputs()) + " outputs";
+  }
+};
+
+/// Those that make sense: no rows that are all missing, no warp along k without a span.
+inline std::vector<PackedVariant> packed_variants(const PackedShape& shape, std::int64_t rows) {
+  std::vector<PackedVariant> variants;
+  for (const int row_tiles : {1, 2, 4, 8}) {
+    if (row_tiles > 1 && row_tiles / 2 * kPackedRows >= rows) break;
+    for (const int k_warps : {8, 4, 2, 1}) {
+      if (k_warps <= shape.spans()) variants.push_back({row_tiles, k_warps});
+    }
+  }
+  return variants;
+}
+
+struct PackedGemmArgs {
+  const void* weights = nullptr;  ///< pack_weights()
+  const float* scales = nullptr;  ///< pack_scales()
+  const float* bias = nullptr;    ///< [tiles * 16]
+  const int* pixels =
+      nullptr;  ///< of each position of an image of y, where its pixel begins in one of x, in elements,
+                ///< or -1 in the padding; null: row r of x begins at r * depth
+  const void* x = nullptr;                          ///< halves
+  const void* residual = nullptr;                   ///< halves like y, or null
+  void* y = nullptr;                                ///< [rows, outputs], halves or floats
+  int bits = 8, scales_of_span = 1, row_tiles = 1;  ///< which kernel
+  int k_warps = 1;
+  int rows = 0, outputs = 0, depth = 0;
+  int tiles = 0, spans = 0, units = 0, groups = 1;
+  int image = 0;           ///< elements of an image of x
+  Divisor positions;       ///< of an image of y
+  Divisor spans_of_scale;  ///< where a span has one scale
+  bool vectors = false;    ///< 16 bytes of x at once: depth is a multiple of 8
+  bool wide = false;       ///< y is f32
+  float low = 0, high = 0;
+  HalfFunction function;  ///< of what y would be, after the clamp
+};
+
+/// overlap: whether launches may overlap with the kernel before.
+cudaError_t prepare_packed_gemm(const PackedGemmArgs& args, bool& overlap);
+cudaError_t launch_packed_gemm(const PackedGemmArgs& args, bool overlap, cudaStream_t stream);
+
+}  // namespace pipit::internal::cuda
