@@ -22,8 +22,8 @@ namespace pipit::internal::detail {
 /// Called as images are done, in any thread, one call at a time.
 using ImagesDone = std::function<void(std::int64_t done, std::int64_t total)>;
 
-/// What tells `progress` of the stage of that name; does nothing where that is empty. `progress` has to outlive it. Throws
-/// Stopped (pipit/detail/stages.h) if `progress` throws.
+/// What tells `progress` of the stage of that name; does nothing where that is empty. `progress` has to outlive it.
+/// Throws Stopped (pipit/detail/stages.h) if `progress` throws.
 ImagesDone stage_report(const tools::StageProgress& progress, const std::string& stage);
 
 /// Throws UnsupportedError, beginning with the model's name, where it is quantized already; `act`: what to do instead
