@@ -2,8 +2,8 @@
 # Runs the whole test suite: installs what is missing, builds, and ends with CTest's closing line.
 #
 #   tests/run.sh [--werror | --sanitize | --threads] [CTEST ARGUMENT...]
-#     --werror     treat warnings as errors; build and test the Python package too, with what python/tests/requirements.txt
-#                  pins, which pip installs into build/python-tests
+#     --werror     treat warnings as errors; build and test the Python package too, with the packages of
+#                  python/tests/requirements.txt, which pip installs into build/python-tests
 #     --sanitize   build engine, layers, models, quant and compile into build-asan with AddressSanitizer and
 #                  UndefinedBehaviorSanitizer, and run their tests
 #     --threads    build all libraries into build-tsan with ThreadSanitizer, and run the tests of what threads share

@@ -14,8 +14,8 @@ namespace {
 using namespace tools;
 using Bytes = std::vector<nb::bytes>;
 
-// Work that was interrupted may use it for a while after its caller has left. enable_shared_from_this: such work owns it
-// without owning the object of Python, which only a thread with the GIL may free.
+// Work that was interrupted may use it for a while after its caller has left. enable_shared_from_this: such work owns
+// it without owning the object of Python, which only a thread with the GIL may free.
 class SharedCalibrator : public std::enable_shared_from_this<SharedCalibrator> {
  public:
   SharedCalibrator(const std::string& model, const CalibrateOptions& options)

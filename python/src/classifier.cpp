@@ -17,8 +17,8 @@ namespace {
 
 using Pixels = nb::ndarray<const std::uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
 
-// Work that was interrupted may use it for a while after its caller has left. enable_shared_from_this: such work owns it
-// without owning the object of Python, which only a thread with the GIL may free.
+// Work that was interrupted may use it for a while after its caller has left. enable_shared_from_this: such work owns
+// it without owning the object of Python, which only a thread with the GIL may free.
 struct SharedClassifier : std::enable_shared_from_this<SharedClassifier> {
   explicit SharedClassifier(Classifier made) : classifier(std::move(made)) {}
   Classifier classifier;

@@ -41,8 +41,8 @@ class LongWork {
   /// Called by the thread that waits. Calls `progress(stage, done, total, found)` and `note(text)` unless they are None
   /// until the work is finished. Throws what these throw, and what handlers of signals throw.
   void serve(const nb::object& progress, const nb::object& note);
-  /// Called by the thread that waits, with the GIL: the work ends at its next call of advance(). Waits a moment for that,
-  /// and returns whether it has ended.
+  /// Called by the thread that waits, with the GIL: the work ends at its next call of advance(). Waits a moment for
+  /// that, and returns whether it has ended.
   bool abandon();
   bool finished();
 
@@ -60,8 +60,8 @@ class LongWork {
   bool abandoned_ = false;
 };
 
-/// Keeps what abandoned work still reads. Only a thread with the GIL may free it: the next one that begins long work after
-/// the abandoned work has ended.
+/// Keeps what abandoned work still reads. Only a thread with the GIL may free it: the next one that begins long work
+/// after the abandoned work has ended.
 void keep_until_ended(std::shared_ptr<LongWork> work, std::shared_ptr<const void> kept);
 void free_ended_work();
 
@@ -78,8 +78,8 @@ inline tools::StageProgress stages_of(LongWork& work) {
 template <typename Result>
 class StartedWork {
  public:
-  /// Begins `work(LongWork&)`, which must own all that it uses except for `kept`: what it reads of Python's objects. That
-  /// stays as long as this object, and until the work has ended.
+  /// Begins `work(LongWork&)`, which must own all that it uses except for `kept`: what it reads of Python's objects.
+  /// That stays as long as this object, and until the work has ended.
   template <typename Work>
   explicit StartedWork(Work work, std::shared_ptr<const void> kept = nullptr)
       : kept_(std::move(kept)), shared_(std::make_shared<LongWork>()) {
