@@ -241,8 +241,8 @@ Calibration calibrate(const std::string& name, std::span<const fs::path> given, 
   ImageList list = list_given(given, options.strict);
   std::vector<fs::path>& images = list.files.paths;
   choose(images, options);
-  const std::vector<fs::path> later = images_to_check(options.check);
   const std::optional<ClassOutput> answers = class_output_of(model, options.check.scores);
+  const ImageChecks compared = {images_to_check(options.check), first_stored_statistics(model.graph)};
   Preparation preparation = prepare_files(model, options.preprocess, images);
   Prepared prepared = prepare(model, options, std::move(preparation));
   QuantizationPlan& plan = prepared.plan;
@@ -253,7 +253,7 @@ Calibration calibrate(const std::string& name, std::span<const fs::path> given, 
   const Calibrated done =
       calibrate_on(plan, name, std::move(prepared.fused), prepared.preparation.preprocess, images,
                    ImageNames(given), planning_of(options), {options.equalize, options.bias_correction},
-                   options.progress, options.strict, later);
+                   options.progress, options.strict, compared);
   notes.insert(notes.end(), done.notes.begin(), done.notes.end());
   add_image_notes(notes, list.files.left_out, done.unreadable, total);
   if (list.repeated > 0) {

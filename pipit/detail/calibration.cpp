@@ -63,15 +63,37 @@ class ImageObserver {
   std::int64_t images_ = 1;
 };
 
-// Ranges, and channel means and what is told of images where they are needed.
+// What the first batch normalization reads, which is folded in the session that is calibrated.
+class StatisticsObserver {
+ public:
+  StatisticsObserver(const StoredStatistics& stored, const PlanOptions& planning) : stored_(stored) {
+    CompileOptions how;
+    how.planning = planning;
+    session_.emplace(compile(stored.graph, how).plans[0]);
+  }
+  void begin(std::span<const ConstTensorView> batch, std::int64_t images) {
+    const ConstTensorView& values = session_->run(batch)[0];
+    moments_.add(values, std::min(images, values.desc.shape[0]));
+  }
+  std::optional<StatisticsDifference> difference() const { return moments_.difference(stored_); }
+
+ private:
+  const StoredStatistics& stored_;
+  std::optional<Session> session_;
+  ChannelMoments moments_;
+};
+
+// Ranges, and where they are needed channel means, what is told of images, and statistics.
 class Observers final : public RunObserver {
  public:
-  Observers(CalibrationObserver& ranges, ChannelMeans* means, ImageObserver* images)
-      : ranges_(ranges), means_(means), images_(images) {}
+  explicit Observers(CalibrationObserver& ranges, ChannelMeans* means = nullptr,
+                     ImageObserver* images = nullptr, StatisticsObserver* statistics = nullptr)
+      : ranges_(ranges), means_(means), images_(images), statistics_(statistics) {}
   void begin(std::span<const ConstTensorView> batch, std::int64_t images) {
     ranges_.begin(batch, images);
     if (means_ != nullptr) means_->begin(batch, images);
     if (images_ != nullptr) images_->begin(batch, images);
+    if (statistics_ != nullptr) statistics_->begin(batch, images);
   }
   void after_step(const Step& step, std::span<const ConstTensorView> inputs,
                   std::span<const TensorView> outputs) override {
@@ -84,6 +106,7 @@ class Observers final : public RunObserver {
   CalibrationObserver& ranges_;
   ChannelMeans* means_;
   ImageObserver* images_;
+  StatisticsObserver* statistics_;
 };
 
 void observe(Session& session, const std::string& model, Observers observers, PreparedImages& prepared,
@@ -200,14 +223,15 @@ std::vector<std::string> calibration_notes(const QuantizationPlan& plan) {
 Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
                         const Preprocess& preprocess, const std::vector<std::filesystem::path>& images,
                         const ImageNames& names, PlanOptions planning, const Corrections& corrections,
-                        const ImagesDone& progress, bool strict,
-                        const std::vector<std::filesystem::path>& later) {
+                        const ImagesDone& progress, bool strict, const ImageChecks& checks) {
   Calibrated done;
   std::vector<std::string>& notes = done.notes;
   if (corrections.equalize) fused = equalized(plan, std::move(fused), notes);
   const Graph weights = corrections.bias_correction ? fused : Graph{};
   Session session = calibration_session(model, std::move(fused), std::move(planning), notes);
   CalibrationObserver observer(session.plan(), session.pool());
+  std::optional<StatisticsObserver> statistics;
+  if (checks.stored) statistics.emplace(*checks.stored, session.plan().options());
   std::optional<ChannelMeans> means;
   if (corrections.bias_correction) means.emplace(session.plan().graph());
   const Graph& graph = session.plan().graph();
@@ -215,14 +239,18 @@ Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph 
                           shared_pool(session.plan().options().threads));
   if (!strict) prepared.skip_unreadable();
   ImageObserver image_observer(graph, done);
-  observe(session, model, {observer, means ? &*means : nullptr, &image_observer}, prepared, progress);
+  observe(
+      session, model,
+      Observers(observer, means ? &*means : nullptr, &image_observer, statistics ? &*statistics : nullptr),
+      prepared, progress);
+  if (statistics) done.statistics = statistics->difference();
   done.peaks = observer.peaks();
-  if (!later.empty()) {
+  if (!checks.later.empty()) {
     CalibrationObserver later_observer(session.plan(), session.pool());
-    PreparedImages others(later, preprocess, SampleInputs(graph),
+    PreparedImages others(checks.later, preprocess, SampleInputs(graph),
                           shared_pool(session.plan().options().threads));
     others.skip_unreadable();
-    observe(session, model, {later_observer, nullptr, nullptr}, others, {});
+    observe(session, model, Observers(later_observer), others, {});
     for (std::size_t t = 0; t < done.peaks.size(); ++t) {
       const std::vector<float>& more = later_observer.peaks()[t].peaks;
       done.peaks[t].peaks.insert(done.peaks[t].peaks.end(), more.begin(), more.end());

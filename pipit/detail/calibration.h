@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "quant/calibration.h"
 #include "quant/observed_images.h"
 #include "quant/quantization_plan.h"
+#include "quant/stored_statistics.h"
 
 namespace pipit::internal::detail {
 
@@ -60,16 +62,21 @@ struct Calibrated {
   std::vector<TensorPeaks> peaks;           ///< of the images, and then of `later`
   InputLikeness likeness;                   ///< of the first input of the images, where it is f32
   std::vector<std::int64_t> best;           ///< the index of the largest value of the first output, per image
+  std::optional<StatisticsDifference> statistics;  ///< from training, where ImageChecks::stored is there
+};
+
+/// What the images are compared with.
+struct ImageChecks {
+  std::vector<std::filesystem::path> later = {};  ///< images; those that cannot be used are left out
+  std::optional<StoredStatistics> stored = {};    ///< of the model as it was read
 };
 
 /// Runs `fused` in a calibration_session() over `images` and sets the plan's tensors, with scales by its method, and
 /// its images with their names and hashes, sorted. Throws what calibration_session() does, and Error where no image can
-/// be used, or one is there twice, with `strict` for the first that cannot. `later`: images that these are
-/// only compared with; those that cannot be used are left out.
+/// be used, or one is there twice, with `strict` for the first that cannot.
 Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph fused,
                         const Preprocess& preprocess, const std::vector<std::filesystem::path>& images,
                         const ImageNames& names, PlanOptions planning, const Corrections& corrections,
-                        const ImagesDone& progress, bool strict,
-                        const std::vector<std::filesystem::path>& later = {});
+                        const ImagesDone& progress, bool strict, const ImageChecks& checks = {});
 
 }  // namespace pipit::internal::detail

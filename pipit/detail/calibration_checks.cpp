@@ -19,6 +19,12 @@ using Json = nlohmann::ordered_json;
 constexpr std::int64_t kMinAnswers = 8;
 // Images that tell as little as this many.
 constexpr double kFewDifferent = 2;
+// Images that are scaled to [0, 1] and to [-1, 1] differ by 4 in variance; those of one kind by less than 2. A mean
+// that is off by this has a square of half the variance.
+constexpr double kOtherVariance = 3;
+constexpr double kFarMean = 0.7;
+// One image alone may have half the contrast of others.
+constexpr std::int64_t kMinImagesOfStatistics = 8;
 
 // The values that images become, over all channels.
 std::pair<double, double> prepared_range(const Preprocess& preprocess) {
@@ -62,6 +68,23 @@ class Checks {
         "it "
         "expects",
         best[0], best.size());
+  }
+
+  void statistics(const std::optional<StatisticsDifference>& found) {
+    if (!found) return;
+    checks_.json["stored_statistics"] = {{"layer", found->layer},
+                                         {"channels", found->channels},
+                                         {"mean_deviation", found->mean_deviation},
+                                         {"variance_ratio", found->variance_ratio}};
+    const bool fits = found->mean_deviation < kFarMean && found->variance_ratio > 1 / kOtherVariance &&
+                      found->variance_ratio < kOtherVariance;
+    if (fits || found->images < kMinImagesOfStatistics) return;
+    note(
+        "the images are not like those of the training: what '{}' reads has {:.3g} times the variance that "
+        "it "
+        "stores (median of {}), and means that differ by {:.2g} of its standard deviations; check mean, std "
+        "and scale of the preprocessing, or calibrate on images like those of the training",
+        found->layer, found->variance_ratio, counted(found->channels, "channel"), found->mean_deviation);
   }
 
   // `earlier` and `later` name the images in the note.
@@ -128,6 +151,7 @@ CalibrationChecks calibration_checks(const Calibrated& done, std::int64_t images
   if (all > images)
     checks.outgrown("outgrown_in_check", done.peaks, images, "those calibrated on", "images of the check");
   checks.preparation(model, preparation, input);
+  checks.statistics(done.statistics);
   return checks.take();
 }
 

@@ -109,6 +109,48 @@ class CalibrationChecks(CommandTest):
         self.arrays("outlier", [self.values(9.0 if i == 63 else 1.0) for i in range(64)])
         self.assertEqual(self.calibrate("outlier")["checks"]["outgrown"], [])
 
+    def normalized(self, weights, variances):
+        """A convolution of one tap, with a row of weights for each channel, and batch normalization of what it
+        computes, whose stored means are 0."""
+        def floats(name, values, *shape):
+            return onnx_model.tensor(name, onnx_model.FLOAT, shape or (len(values),), struct.pack(f"<{len(values)}f", *values))
+
+        channels = len(weights)
+        tensors = [floats("w", sum(weights, []), channels, 3, 1, 1), floats("one", [1.0] * channels),
+                   floats("zero", [0.0] * channels), floats("variance", variances)]
+        nodes = [onnx_model.node("Conv", ["x", "w"], "conv"),
+                 onnx_model.node("BatchNormalization", ["conv", "one", "zero", "zero", "variance"], "bn", "norm"),
+                 onnx_model.node("Relu", ["bn"], "relu"), onnx_model.node("GlobalAveragePool", ["relu"], "pool"),
+                 onnx_model.node("Flatten", ["pool"], "y")]
+        return onnx_model.model((1, *SHAPE), nodes, tensors)
+
+    def test_statistics_of_another_preprocessing(self):
+        # Of images with a mean of 0 and a variance of 1. The last channel is dead.
+        weights = [[1.0, 0.5, -0.5], [0.3, -0.3, 0.1], [2.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
+        squares = [sum(w * w for w in row) for row in weights]
+        self.write("normalized.onnx", self.normalized(weights, squares))
+        self.write("untrained.onnx", self.normalized(weights, [1.0] * 4))
+        for folder, scale, shift, fits in (("right", 1, 0, True), ("unprepared", 0.25, 0.5, False),
+                                           ("no_mean", 1, 2, False), ("bytes", 64, 128, False), ("other_std", 2, 0, False),
+                                           ("alike", 0.8, 0.2, True)):
+            images = [[shift + scale * self.random.gauss(0, 1) for _ in range(768)] for _ in range(8)]
+            self.arrays(folder, images)
+            found = self.calibrate(folder, model="normalized.onnx")
+            statistics = found["checks"]["stored_statistics"]
+            self.assertEqual((statistics["layer"], statistics["channels"]), ("norm", 3))
+            # 2048 values: means are within 5 / sqrt(2048) standard deviations, variances within 5 * sqrt(2 / 2048).
+            self.assertAlmostEqual(statistics["variance_ratio"] / scale**2, 1, delta=0.16)
+            away = sum((shift * sum(row)) ** 2 / square for row, square in zip(weights[:3], squares)) / 3
+            self.assertAlmostEqual(statistics["mean_deviation"], away**0.5, delta=3 * 0.11 * scale)
+            if fits:
+                self.assert_no_note(found, "training")
+            else:
+                self.assert_note(found, "not like those of the training: what 'norm' reads")
+        self.assertNotIn("stored_statistics", self.calibrate("bytes", model="untrained.onnx")["checks"])
+        # Seven images say too little.
+        (self.folder / "bytes/000.npy").unlink()
+        self.assert_no_note(self.calibrate("bytes", model="normalized.onnx"), "training")
+
     def test_one_answer(self):
         self.write("biased.onnx", self.network(bias=100.0))
         self.arrays("some", [self.values() for _ in range(32)])
