@@ -71,7 +71,8 @@ for name in sys.argv[1:]: importlib.import_module({"pillow": "PIL"}.get(name, na
 }
 
 # python_environment FOLDER FILE: makes a virtual environment of python3 with the packages that FILE pins; keeps one
-# that was made from the same FILE. Where Python.h, pip or what it downloads from is missing it prints the reason and fails.
+# that was made from the same FILE. Where Python.h, pip or what it downloads from is missing it prints the reason and
+# fails.
 python_environment() {
   local folder=$1 file=$2 header log reason status=0
   "$folder/bin/python3" -c "" 2>/dev/null && cmp -s "$file" "$folder/installed.txt" && return
