@@ -42,15 +42,13 @@ def feature_loss(ours: dict[str, Tensor], theirs: dict[str, Tensor], names: list
 @contextlib.contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
     """Whether products on a GPU may be in TF32, which holds integers of 8 bits exactly and adds them in f32."""
-    backends = (torch.backends.cudnn, torch.backends.cuda.matmul)
-    before = [backend.allow_tf32 for backend in backends]
-    for backend in backends:
-        backend.allow_tf32 = allowed
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.allow_tf32, matmul.allow_tf32
+    cudnn.allow_tf32 = matmul.allow_tf32 = allowed
     try:
         yield
     finally:
-        for backend, was in zip(backends, before):
-            backend.allow_tf32 = was
+        cudnn.allow_tf32, matmul.allow_tf32 = before
 
 
 class Step:
@@ -142,7 +140,8 @@ def finetune(network: OnnxNetwork, dense: OnnxNetwork, data: Images, recipe: Rec
             print(f"epoch {epoch:3}/{recipe.epochs}  loss {mean:.4f}  {time.monotonic() - start:6.1f} s", flush=True)
 
 
-def make_parser(kind: str, description: str | None, epilog: str, epochs: int, learning_rate: float) -> argparse.ArgumentParser:  # fmt: skip
+def make_parser(kind: str, description: str | None, epilog: str, epochs: int,
+                learning_rate: float) -> argparse.ArgumentParser:  # fmt: skip
     """The options of a script that fine-tunes a `kind` network, with its defaults."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter,

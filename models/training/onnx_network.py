@@ -116,7 +116,8 @@ class OnnxNetwork(nn.Module):
         graph = self.model.graph
         unknown = sorted({node.op_type for node in graph.node} - self.KNOWN)
         if unknown:
-            raise SystemExit(f"{path}: no training with {', '.join(unknown)}; known are {', '.join(sorted(self.KNOWN))}")
+            known = ", ".join(sorted(self.KNOWN))
+            raise SystemExit(f"{path}: no training with {', '.join(unknown)}; known are {known}")
         self.steps = [
             (node.op_type, {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute},
              list(node.input), node.output[0])

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from onnx_network import OPERATORS, OnnxNetwork
 LARGEST_BIAS = 2.0**29
 # They compute on integers what they compute on the values that these stand for.
 MOVING = ("Flatten", "Identity", "MaxPool", "Reshape")
+AVERAGES = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 
 
 class Round(torch.autograd.Function):
@@ -32,13 +34,13 @@ class Round(torch.autograd.Function):
     is clipped: beyond the last integer by more than half a step."""
 
     @staticmethod
-    def forward(context: torch.autograd.function.FunctionCtx, x: Tensor, low: float, high: float) -> Tensor:
+    def forward(context: Any, x: Tensor, low: float, high: float) -> Tensor:
         context.save_for_backward(x)
         context.bounds = low - 0.5, high + 0.5
         return x.clamp(low, high).round_()
 
     @staticmethod
-    def backward(context: torch.autograd.function.FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (x,) = context.saved_tensors
         return torch.ops.aten.hardtanh_backward(gradient, x, *context.bounds), None, None
 
@@ -47,21 +49,21 @@ class ScaledGradient(torch.autograd.Function):
     """The identity, whose gradient is multiplied by a factor."""
 
     @staticmethod
-    def forward(context: torch.autograd.function.FunctionCtx, x: Tensor, factor: float) -> Tensor:
+    def forward(context: Any, x: Tensor, factor: float) -> Tensor:
         context.factor = factor
         return x.view_as(x)
 
     @staticmethod
-    def backward(context: torch.autograd.function.FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient * context.factor, None
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """A real value as integers times a scale, or as the sum of two such products; then clipped."""
+    """A real value as numbers times a scale, or as the sum of two such products; then clipped."""
 
     terms: tuple[tuple[Tensor, Tensor], ...]
-    step: str = ""  # the name of the scale, if the integers are the result of a QuantizeLinear
+    step: str = ""  # the name of the scale, if the numbers are integers of 8 bits
     positive: bool = False  # clipped to 0 and more
     low: Tensor | None = None  # clipped to [low, high]
     high: Tensor | None = None
@@ -76,8 +78,8 @@ class Scaled:
 
     @property
     def is_integers(self) -> bool:
-        """Whether it is nothing but integers with one scale for all."""
-        return self.is_product and self.terms[0][1].numel() == 1
+        """Whether it is nothing but integers of 8 bits times their scale."""
+        return self.is_product and self.step != ""
 
     def real(self) -> Tensor:
         total = self._clipped(self._sum(lambda scale: scale), self.low, self.high)
@@ -91,7 +93,7 @@ class Scaled:
         return Round.apply(self._clipped(total, low, high), max(least, 0) if self.positive else least, most)
 
     def _sum(self, factor: Callable[[Tensor], Tensor]) -> Tensor:
-        products = [integers * factor(scale) for integers, scale in self.terms]
+        products = [numbers * factor(scale) for numbers, scale in self.terms]
         return products[0] if len(products) == 1 else products[0] + products[1]
 
     @staticmethod
@@ -123,13 +125,13 @@ def along(scale: Tensor, axis: int, rank: int) -> Tensor:
 def sums_integers(op: str, attributes: dict, operands: list) -> bool:
     """Whether the layer is one of INT8: both factors are integers, with a scale for x and scales for the outputs."""
     x, weights = operands[:2]
-    if not (isinstance(x, Scaled) and x.is_integers and isinstance(weights, Scaled)):
+    if not all(isinstance(factor, Scaled) and factor.is_integers for factor in (x, weights)):
         return False
     if op == "Gemm" and (attributes.get("transA") or {attributes.get(key, 1.0) for key in ("alpha", "beta")} != {1.0}):
         return False
     output_axis = 0 if op == "Conv" or attributes.get("transB") else 1
     scale = weights.terms[0][1]
-    return scale.numel() == 1 or scale.shape[output_axis] == scale.numel()
+    return x.terms[0][1].numel() == 1 and (scale.numel() == 1 or scale.shape[output_axis] == scale.numel())
 
 
 class QuantizedNetwork(OnnxNetwork):
@@ -202,11 +204,11 @@ class QuantizedNetwork(OnnxNetwork):
         return self.behind.get(name, name)
 
     def _trained(self, tensors: dict[str, Tensor]) -> set[str]:
-        trained = super()._trained(tensors)
-        if self.learn_scales:
-            conversions = [inputs for op, _, inputs, _ in self.steps if op in ("QuantizeLinear", "DequantizeLinear")]
-            trained |= {inputs[1] for inputs in conversions if not self._is_bias(inputs[0])}
-        return trained
+        conversions = [inputs for op, _, inputs, _ in self.steps if op in ("QuantizeLinear", "DequantizeLinear")]
+        # The scale of a bias is a product of two others.
+        used = {inputs[1] for inputs in conversions if not self._is_bias(inputs[0])}
+        self.scales = sorted(used) if self.learn_scales else []
+        return super()._trained(tensors) | set(self.scales)
 
     def _is_bias(self, name: str) -> bool:
         return name in self.stored and self.stored[name].is_bias
@@ -214,12 +216,8 @@ class QuantizedNetwork(OnnxNetwork):
     @torch.no_grad()
     def hold(self) -> None:
         super().hold()
-        if self.learn_scales:
-            for name in {inputs[1] for op, _, inputs, _ in self.steps if op == "QuantizeLinear"}:
-                self.tensor(name).clamp_(min=torch.finfo(torch.float32).tiny)
-            for form in self.stored.values():
-                if not form.is_bias:
-                    self.tensor(form.scale).clamp_(min=torch.finfo(torch.float32).tiny)
+        for name in self.scales:
+            self.tensor(name).clamp_(min=torch.finfo(torch.float32).tiny)
 
     @torch.no_grad()
     def arrays(self) -> dict[str, np.ndarray]:
@@ -268,9 +266,10 @@ class QuantizedNetwork(OnnxNetwork):
             return Scaled(x.terms, x.step, op == "Relu", low, high)
         if op == "Add" and all(isinstance(operand, Scaled) and operand.is_product for operand in operands):
             return Scaled(x.terms + operands[1].terms)
-        if op in MOVING and isinstance(x, Scaled) and x.is_integers:
+        if op in (*MOVING, *AVERAGES) and isinstance(x, Scaled) and x.is_integers and x.terms[0][1].numel() == 1:
             integers, scale = x.terms[0]
-            return Scaled(((OPERATORS[op](attributes, [integers, *operands[1:]]), scale),), x.step)
+            made = OPERATORS[op](attributes, [integers, *operands[1:]])
+            return Scaled(((made, scale),), x.step if op in MOVING else "")
         return super()._compute(op, attributes, inputs, [self._real(operand) for operand in operands])
 
     def _real(self, value: Tensor | Scaled) -> Tensor:
@@ -288,21 +287,21 @@ class QuantizedNetwork(OnnxNetwork):
             integers = Round.apply(x / scale, low, high)
         return Scaled(((integers, scale),), name)
 
-    def _dequantize(self, attributes: dict, inputs: list[str], x: Tensor | Scaled) -> Tensor | Scaled:
-        name = inputs[0]
+    def _dequantize(self, attributes: dict, inputs: list[str], x: Any) -> Tensor | Scaled:
+        name, scale_name = inputs[:2]
         if self._is_bias(name):
             return x  # the layer that adds it says in which units it is rounded
         if name in self.stored:
             form = self.stored[name]
-            scale = self._scale(form.scale, x.numel() // self.tensor(form.scale).numel(), form.high)
-            return Scaled(((self._rounded(name, scale), along(scale, form.axis, x.ndim)),))
+            scale = self._scale(scale_name, x.numel() // self.tensor(scale_name).numel(), form.high)
+            return Scaled(((self._rounded(name, scale), along(scale, form.axis, x.ndim)),), scale_name)
         if not isinstance(x, Scaled):
             raise SystemExit(f"{name}: integers that no QuantizeLinear computes are not known here")
-        if x.step == inputs[1]:
+        if x.step == scale_name:
             return x
         integers = x.terms[0][0]
-        scale = self._scale(inputs[1], math.prod(integers.shape[1:]), 127)
-        return Scaled(((integers, along(scale, attributes.get("axis", 1), integers.ndim)),), inputs[1])
+        scale = self._scale(scale_name, math.prod(integers.shape[1:]), 127)
+        return Scaled(((integers, along(scale, attributes.get("axis", 1), integers.ndim)),), scale_name)
 
     def _sum_of_integers(self, op: str, attributes: dict, inputs: list[str], operands: list) -> Scaled:
         (x, x_scale), (weights, weight_scale) = (operand.terms[0] for operand in operands[:2])
