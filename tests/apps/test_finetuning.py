@@ -95,10 +95,11 @@ class TrainingTest(CommandTest):
 
 @unittest.skipIf(MISSING, MISSING)
 class ReadNetworks(TrainingTest):
-    BUILDERS = (test_targets.residual, test_targets.concat, test_targets.depthwise, test_targets.gemm,
-                test_targets.grouped, test_targets.padded)
+    CASES = ((test_targets.residual, "pipit"), (test_targets.concat, "pipit"), (test_targets.depthwise, "pipit"),
+             (test_targets.gemm, "pipit"), (test_targets.grouped, "pipit"), (test_targets.padded, "pipit"),
+             *((test_targets.residual, target) for target in test_targets.TARGETS))
 
-    def quantize(self, build):
+    def quantize(self, build, target):
         """Writes the network of `build` in 8 bits; returns the file's name and four inputs."""
         numbers = numpy.random.default_rng(self.seed)
         net = test_targets.Network(test_targets.random.Random(f"{self.seed} {build.__name__}"))
@@ -109,14 +110,15 @@ class ReadNetworks(TrainingTest):
         for i, values in enumerate(inputs):
             self.write(f"{name}/{i}.npy", test_targets.WRITER.npy(test_targets.IMAGE, values.ravel().tolist()))
         self.pipit("calibrate", f"{name}.onnx", name, "--method", "minmax", "--output", "plan.json", "--quiet")
-        self.pipit("quantize", f"{name}.onnx", "--plan", "plan.json", "--output", f"{name}-q.onnx")
-        return f"{name}-q.onnx", inputs[:4]
+        self.pipit("quantize", f"{name}.onnx", "--plan", "plan.json", "--target", target, "--output",
+                   f"{name}-{target}.onnx", "--quiet")
+        return f"{name}-{target}.onnx", inputs[:4]
 
     def test_pytorch_computes_the_integers_of_pipit(self):
         """As the file is, and with weights, biases and scales moved as training moves them."""
-        for build in self.BUILDERS:
-            with self.subTest(build.__name__, seed=self.seed):
-                model, inputs = self.quantize(build)
+        for build, target in self.CASES:
+            with self.subTest(build.__name__, target=target, seed=self.seed):
+                model, inputs = self.quantize(build, target)
                 network = QuantizedNetwork(self.folder / model, learn_scales=True)
                 before = self.answers_of(network, inputs)
                 self.expect(model, inputs, before)
