@@ -15,15 +15,14 @@
 #include "engine/platform/thread_pool.h"
 #include "layers/passes/rewriter.h"
 #include "pipit/measuring/machine_ceilings.h"
+#include "pipit/measuring/turns.h"
 
 namespace pipit::internal::detail {
 
 namespace {
 
-constexpr double kTurnMs = 10;
 constexpr double kStreamsTurnMs = 100;  // longer than runs by much, for streams do not end together
 constexpr int kMaxGraphRuns = 100;
-constexpr double kSeconds = 2;  // of a row, unless the options say another time
 
 // Whether it went well; else the row says why not.
 bool noting_errors(tools::BenchRow& row, const std::function<void()>& work) {
@@ -46,7 +45,7 @@ class BenchEntry {
  public:
   BenchEntry(const tools::BenchOptions& options, const std::shared_ptr<KernelTuning>& tuning,
              MeasuredRow& measured)
-      : measured_(measured), row_(measured.row), box_ms_(1e3 * options.seconds.value_or(kSeconds)) {
+      : measured_(measured), row_(measured.row), box_ms_(1e3 * options.seconds.value_or(kBenchSeconds)) {
     reset_peak_resident_memory();
     held_before_ = peak_resident_memory();
     model_.emplace(row_.model, options.timing, measured.setting, tuning);
@@ -62,11 +61,11 @@ class BenchEntry {
     if (!inputs.empty() && inputs[0].shape().rank() > 0) measured.setting.batch = inputs[0].shape()[0];
     // At least a tenth of the time box too: a few runs of a small model do not bring a core to its speed.
     const Clock::time_point warm = Clock::now();
-    for (int r = 0; r < options.warmup || milliseconds_since(warm) < box_ms_ / 10; ++r) {
+    for (int r = 0; r < options.warmup || milliseconds_since(warm) < kWarmupShare * box_ms_; ++r) {
       const double ms = run();
       if (r == 0) row_.first_run_ms = ms;
     }
-    if (!options.streams.empty()) run_streams(box_ms_ / 10);
+    if (!options.streams.empty()) run_streams(kWarmupShare * box_ms_);
     row_.peak_rss_bytes = peak_resident_memory();
   }
 
@@ -85,14 +84,8 @@ class BenchEntry {
     measured_.turns_ms.push_back(1 / runs_per_ms);
   }
 
-  // At least one run, and more until `ms` have passed.
   void take_turn(double ms) {
-    const Clock::time_point begin = Clock::now();
-    std::vector<double> times;
-    do {
-      times.push_back(run());
-    } while (milliseconds_since(begin) < ms);
-    if (times.size() > 1) times.erase(times.begin());
+    std::vector<double> times = turn_times([this] { return run(); }, ms);
     row_.samples_ms.insert(row_.samples_ms.end(), times.begin(), times.end());
     measured_.turns_ms.push_back(quantile(std::move(times), 0.5));
   }
@@ -185,7 +178,7 @@ void measure_in_turns(const tools::BenchOptions& options, const std::shared_ptr<
   const auto most = static_cast<std::size_t>(options.runs.value_or(std::numeric_limits<std::int64_t>::max()));
   const bool alone = entries.size() == 1 && !streams;
   const double turn_ms = alone || options.runs ? 0 : streams ? kStreamsTurnMs : kTurnMs;
-  const double box_ms = 1e3 * options.seconds.value_or(kSeconds) * static_cast<double>(entries.size());
+  const double box_ms = 1e3 * options.seconds.value_or(kBenchSeconds) * static_cast<double>(entries.size());
   const Clock::time_point start = Clock::now();
   for (std::size_t turn = 0; !entries.empty() && turn < most; ++turn) {
     if (turn > 0 && boxed && milliseconds_since(start) >= box_ms) break;
