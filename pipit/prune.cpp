@@ -145,6 +145,10 @@ PruningOptions pruning_options(const PruneOptions& options) {
   return how;
 }
 
+const char* goal_word(bool reached) {
+  return reached ? "reached" : "missed";
+}
+
 // What weights were fitted on they fit too well: steps are judged on the others, where those are enough.
 std::vector<LabelledImage> not_calibrated(const std::vector<LabelledImage>& images,
                                           const std::vector<fs::path>& calibrated) {
@@ -179,10 +183,11 @@ std::vector<Stage> stages_of(const PruneGoal& goal, bool int8) {
   if (!goal.keep) stages.push_back({"timing candidates", 8});
   const int steps = most_steps(goal);
   for (int step = 0; step < steps; ++step) {
-    if (goal.speedup && step == 0) stages.push_back({"measuring selections", 0, goal.seconds});
-    if (goal.max_drop) stages.push_back({"measuring selections", 0, goal.seconds / steps});
+    if (!goal.keep) stages.push_back({"measuring selections", 0, search_seconds(goal, step)});
     stages.push_back({"fitting weights", 6});
     if (int8) stages.push_back({"calibrating", 1});
+    if (!goal.max_drop || step + 1 == steps)
+      stages.push_back({"timing the result", 0, 2 * (1 + kWarmupShare) * kBenchSeconds});
   }
   stages.push_back({"checking", 2});
   return stages;
@@ -462,13 +467,15 @@ void Pruner::add_result(Json& json, const PrunedModel& result) const {
     json["steps"] = steps_json(result);
     json["selections"] = selections_json(result);
     json["problem"] = result.problem;
+    if (result.reached) json["goal"] = goal_word(*result.reached);
     json["passed"] = result.passed;
     return;
   }
   const auto chosen = std::ranges::find_if(result.steps, &PruneStep::chosen);
   json["dense"]["bytes"] = result.dense_bytes;
-  json["pruned"] = {{"ms", chosen->ms}};
-  json["pruned"].update(speed_json(chosen->speedup));
+  json["pruned"] = {{"ms", result.dense_ms / result.speedup.median}};
+  json["pruned"].update(speed_json(result.speedup));
+  if (!goal.keep) json["pruned"]["estimated_speedup"] = chosen->speedup.median;
   json["pruned"]["macs_kept"] = result.macs_kept;
   json["pruned"]["bytes"] = result.bytes;
   json["unseen"] = drop_json(result.unseen);
@@ -485,6 +492,7 @@ void Pruner::add_result(Json& json, const PrunedModel& result) const {
   if (!goal.keep) json["selections"] = selections_json(result);
   json["layers"] = layers_json(result);
   if (result.judged) json.update(verdict_json(*result.judged));
+  if (result.reached) json["goal"] = goal_word(*result.reached);
   json["passed"] = result.passed;
 }
 

@@ -65,7 +65,8 @@ struct PruneOptions {
   /// For rows: neighbouring input channels that are removed together, 1, 4, 8 or 16. Unset: 1, for int8 4.
   std::optional<std::int64_t> group = {};
   /// For rows: neighbouring outputs that lose the same rows, 16 or 32; 0: all of a layer; 1: each output separately,
-  /// with a group of 1. Unset: the number that this CPU computes together.
+  /// with a group of 1. Unset: the number that this CPU computes together; for a speedup or a drop also 1 if this CPU
+  /// gains by that (fp32, AVX-512), whichever is better for each set of layers.
   std::optional<std::int64_t> panel = {};
   std::int64_t block = 16;  ///< for PruneMode::blocks: channels of a block, 4, 8, 16 or 32
   bool refit = true;        ///< fit the kept weights
@@ -85,7 +86,7 @@ struct PruneOptions {
 
 /// A pruned model that was measured.
 struct PruneStep {
-  Speedup speedup;                  ///< over the dense model in the same precision
+  Speedup speedup;                  ///< over the dense model in the same precision, in the search
   double ms = 0;                    ///< of a run
   std::optional<double> predicted;  ///< speedup predicted from times of layers, if measured
   Drop drop;                        ///< against the dense model in fp32, on the images of the search
@@ -130,7 +131,15 @@ struct PrunedModel {
   /// Why no file was written: nothing that meets the goal is faster. Empty if a file was written. Otherwise only the
   /// measured members are set: those up to time_was_short, and calibration_images.
   std::string problem;
-  bool passed = true;      ///< whether the goal is met
+  bool passed = true;  ///< whether the goal is met
+  /// For PruneGoal::speedup and PruneGoal::max_drop: whether that is reached. A speedup is, if the median of `speedup`
+  /// is at least as large and the lower end of its interval at most 3 % smaller; if none is, the fastest model of all
+  /// attempts is written. A drop is by JudgedDrop::within of `judged`.
+  std::optional<bool> reached;
+  /// Of the written model over the dense one in the same precision, measured after the search as bench() does with
+  /// BenchOptions::against. The speedups of steps and selections are those that the search chose by: the best of many
+  /// measurements is larger than it is the next time.
+  Speedup speedup;
   double dense_right = 0;  ///< share of the search's images that the dense model in fp32 answers correctly
   double dense_ms = 0;     ///< time of a run of the dense model in the same precision
   std::vector<PruneStep> steps;            ///< the slowest first; one is chosen
@@ -155,10 +164,10 @@ struct PrunedModel {
 /// Removes groups of weights of a model, fits the others to the results of the dense layers (least squares, no
 /// training), and writes the model as ONNX to `output`, in full or not at all. `images`: with their classes, as
 /// evaluate() takes them. For a speedup or a drop, candidates are timed on this CPU, whole selections of them are
-/// measured, and the best is fitted in full and checked on unseen images (docs/sparsity.md). Times differ from run to
-/// run, and so may the result for these goals; for PruneGoal::keep the file is always the same. Throws what evaluate()
-/// and quantize() do; Error if there are too few images; UnsupportedError for a model without anything to remove;
-/// ArgumentError for invalid options. May be called from any thread.
+/// measured, and the best is fitted in full, timed again and checked on unseen images (docs/sparsity.md). Times differ
+/// from run to run, and so may the result for these goals; for PruneGoal::keep the file is always the same. Throws what
+/// evaluate() and quantize() do; Error if there are too few images; UnsupportedError for a model without anything to
+/// remove; ArgumentError for invalid options. May be called from any thread.
 PIPIT_API PrunedModel prune(const std::string& model, const std::filesystem::path& images,
                             const std::filesystem::path& output, const PruneOptions& options);
 

@@ -111,7 +111,7 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
   command
       .add_option("--target-speedup", goal.speedup,
                   "Target speed-up over the dense model in the same --precision: find the model with the "
-                  "least error that reaches it, by measurement")
+                  "least error that reaches it, by a measurement after the search")
       ->check(positive_number());
   command
       .add_option(
@@ -119,9 +119,10 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
           "Find the fastest model that loses at most N points of accuracy (1 point: 1 % of the images)")
       ->check(nonnegative_number());
   command
-      .add_option(
-          "--search-seconds", goal.seconds,
-          "With --target-speedup or --max-drop: how long to measure whole selections in search of the best")
+      .add_option("--search-seconds", goal.seconds,
+                  "With --target-speedup or --max-drop: how long to measure whole selections in search of "
+                  "the best; for "
+                  "a quarter of that again, up to three times, while the result misses the target")
       ->check(positive_number())
       ->capture_default_str();
   one_of(command.add_option(
@@ -203,7 +204,9 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
       "With --precision int8 the pruned model is calibrated on 100 of the images and written as pipit "
       "quantize does; drops\n"
       "are relative to the dense model in fp32.\n"
-      "Exit code 4 means that --target-speedup was not reached, that every faster model loses more than "
+      "Exit code 4 means that --target-speedup is missed by all models that were timed after the search (the "
+      "fastest "
+      "of them is written), that every faster model loses more than "
       "--max-drop (then nothing is written), or that the drop is larger on unseen images.\n"
       "Examples:\n"
       "  pipit prune resnet20-cifar10 cifar10-train --check cifar10-test --target-speedup 1.5 --output "

@@ -24,7 +24,8 @@ std::string expected_drop_text(double points, double standard_error) {
 }
 
 std::string promise_line(const tools::JudgedDrop& drop, int width) {
-  return fmt::format("{:<{}}at most {:g} points: {}\n", "promise", width, drop.max_points, drop.text);
+  return fmt::format("{:<{}}at most {:g} points: {}{}\n", "promise", width, drop.max_points,
+                     drop.within ? "" : "missed, ", drop.text);
 }
 
 }  // namespace pipit::internal::apps

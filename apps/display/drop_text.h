@@ -13,7 +13,8 @@ std::string drop_text(const tools::Drop& drop);
 /// In points, with its standard error: "0.30 ± 0.12".
 std::string expected_drop_text(double points, double standard_error);
 
-/// "promise      at most 1 points: proven there", its first word `width` wide.
+/// "promise      at most 1 points: proven there", its first word `width` wide; "missed, broken there" if the measured
+/// drop is larger.
 std::string promise_line(const tools::JudgedDrop& drop, int width);
 
 }  // namespace pipit::internal::apps

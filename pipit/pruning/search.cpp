@@ -12,6 +12,7 @@
 #include "pipit/detail/step_info.h"
 #include "pipit/measuring/drop_json.h"
 #include "pipit/measuring/timing.h"
+#include "pipit/pruning/speedup_goal.h"
 #include "sparsity/divergence.h"
 
 namespace pipit::internal::detail {
@@ -19,8 +20,8 @@ namespace pipit::internal::detail {
 namespace {
 
 constexpr int kLayerRuns = 30;
-constexpr std::size_t kFinalists = 3;  // selections that are fitted in full, for a speed-up
-constexpr double kClose = 0.03;        // a speed-up may be passed by this share: it is measured no better
+constexpr int kAttempts = 4;           // selections that are fitted in full, for a speed-up
+constexpr double kLaterSearch = 0.25;  // of the seconds, before each of them but the first
 constexpr std::array kSpeedups{1.1,  1.2, 1.35, 1.5,
                                1.75, 2.0, 2.5,  3.0};  // predicted, of the steps for a drop
 constexpr double kDropConfidence = 0.75;
@@ -28,7 +29,7 @@ constexpr double kDropConfidence = 0.75;
 // A pruned model that was measured.
 struct MeasuredStep {
   Keeps keeps;
-  MedianInterval speedup;           // over the dense model in the same precision: speedup_over()
+  MedianInterval speedup;           // over the dense model in the same precision, in the search
   std::optional<double> predicted;  // by its layers' times, where those were measured
   PairedAnswers answers;            // on the search images, dense against pruned
   DropEstimate drop;
@@ -37,11 +38,6 @@ struct MeasuredStep {
 
 tools::Speedup to_speedup(const MedianInterval& speedup) {
   return {speedup.median, speedup.low, speedup.high};
-}
-
-// By the median, and nearly by the lower end of the interval.
-bool reached(const MedianInterval& speedup, double wanted) {
-  return speedup.median >= wanted && speedup.low >= (1 - kClose) * wanted;
 }
 
 double share_of_nonzeros(const Graph& graph, const Node& node, std::size_t dense) {
@@ -54,11 +50,12 @@ double share_of_nonzeros(const Graph& graph, const Node& node, std::size_t dense
 class Searcher {
  public:
   Searcher(const Pruning& pruning, const tools::PruneGoal& goal, PruneImages& images,
-           const std::function<ImagesDone(const char*)>& stage)
+           const std::function<ImagesDone(const char*)>& stage, const SpeedupMeasures& measures)
       : pruning_(pruning),
         goal_(goal),
         images_(images),
         stage_(stage),
+        measures_(measures),
         dense_plan_(pruning.compiler().for_times(pruning.dense())),
         dense_(dense_plan_),
         first_(first_batch(images.probe)),
@@ -71,11 +68,13 @@ class Searcher {
     found_.dense_right = judge_.fp32_top1();
     if (goal_.keep) {
       take(goal_.global ? pruning_.global(*goal_.keep) : pruning_.uniform(*goal_.keep), std::nullopt);
+      steps_[0].speedup = measure_afresh();
     } else {
       budget_ = pruning_.budget(images_.probe, stage_("timing candidates"));
       search_.emplace(budget_.options, budget_.shared);
       goal_.speedup ? meet_speedup() : meet_drop();
     }
+    if (found_.problem.empty()) found_.speedup = to_speedup(*measured_);
     std::sort(steps_.begin(), steps_.end(), [](const MeasuredStep& a, const MeasuredStep& b) {
       return a.speedup.median < b.speedup.median;
     });
@@ -92,6 +91,7 @@ class Searcher {
     } else {
       found_.passed = false;
     }
+    if (!goal_.keep) found_.reached = found_.passed;
     return {std::move(found_), std::move(pruned_), std::move(plan_), !pruning_.mask_of(chosen_).empty()};
   }
 
@@ -111,22 +111,32 @@ class Searcher {
   MeasuredStep& take(const Keeps& keeps, std::optional<double> predicted) {
     PrunedGraph made = pruning_.prune(keeps, stage_("fitting weights"));
     made.scales = pruning_.compiler().scales(made.graph, stage_("calibrating"));
-    const auto plan = pruning_.compiler().compiled(made.graph, made.scales);
-    const ImageOutputs outputs = run_outputs(plan, images_.search);
+    plan_ = pruning_.compiler().compiled(made.graph, made.scales);
+    const ImageOutputs outputs = run_outputs(plan_, images_.search);
     MeasuredStep step;
     step.keeps = keeps;
     step.predicted = predicted;
     step.answers = judge_.compare(outputs);
     step.drop = judge_.drop(outputs, outputs);
-    step.speedup = timed(plan);
+    if (!goal_.keep) step.speedup = estimated(plan_);
     choose(keeps, std::move(made));
     steps_.push_back(std::move(step));
     return steps_.back();
   }
 
-  MedianInterval timed(const std::shared_ptr<const ExecutionPlan>& plan) {
+  MedianInterval estimated(const std::shared_ptr<const ExecutionPlan>& plan) {
     Session session(plan);
-    return speedup_over(session, dense_, batch_, dense_ms_);
+    return measures_.estimate(session, dense_, batch_, dense_ms_);
+  }
+
+  // The speedup of what is chosen. The model was chosen by times that are the best of many, so they are too good.
+  const MedianInterval& measure_afresh() {
+    const ImagesDone progress = stage_("timing the result");
+    progress(0, 1);
+    Session session(plan_);
+    measured_ = measures_.measure(session, dense_, batch_, dense_ms_);
+    progress(1, 1);
+    return *measured_;
   }
 
   void choose(const Keeps& keeps, PrunedGraph made) {
@@ -134,21 +144,21 @@ class Searcher {
     pruned_ = std::move(made);
   }
 
-  // Measures selections until the time is up.
-  void explore(double speedup, double seconds) {
+  // Measures selections until the time is up, and at least `least`.
+  void explore(double speedup, double seconds, int least) {
     const ImagesDone progress = stage_("measuring selections");
     const Clock::time_point begin = Clock::now();
     const auto share = [&] { return milliseconds_since(begin) / 1000 / seconds; };
     for (int i = 0;; ++i) {
       const bool over = share() >= 1;
-      if (over && i >= kMinSelections) return;
+      if (over && i >= least) return;
       std::optional<Selection> next = search_->propose(speedup);
-      if (!next && i < kMinSelections) next = search_->propose_slow();
+      if (!next && i < least) next = search_->propose_slow();
       if (!next) return;
       found_.time_was_short = found_.time_was_short || over;
       const PrunedGraph made = pruning_.sketch(budget_.keeps_of(*next));
       const ImageOutputs outputs = run_outputs(pruning_.compiler().in_fp32(made.graph), images_.compared);
-      const MedianInterval measured = timed(pruning_.compiler().for_times(made.graph));
+      const MedianInterval measured = estimated(pruning_.compiler().for_times(made.graph));
       const double error =
           divergence(outputs.all, images_.compared_answers.all, outputs.values, images_.output.kind);
       search_->add(*next, error, measured.low);
@@ -157,28 +167,54 @@ class Searcher {
     }
   }
 
-  // Selections to fit in full: of those that are fast enough the ones of the least error, or the fastest one.
-  std::vector<std::size_t> finalists(double speedup) const {
-    std::vector<std::size_t> best = search_->best(speedup);
+  // The selection to fit in full next: of those that are fast enough the one of the least error, or the fastest one, if
+  // it is faster than the last that was fitted. `taken`: those that were fitted.
+  std::optional<std::size_t> finalist(double speedup, const std::vector<std::size_t>& taken) const {
     const std::vector<MeasuredSelection>& all = search_->measured();
-    if (best.empty() && !all.empty()) {
-      const auto slower = [](const auto& a, const auto& b) { return a.speedup < b.speedup; };
-      best.push_back(
-          static_cast<std::size_t>(std::max_element(all.begin(), all.end(), slower) - all.begin()));
+    const auto is_taken = [&](std::size_t i) { return std::ranges::find(taken, i) != taken.end(); };
+    for (const std::size_t i : search_->best(speedup)) {
+      if (!is_taken(i)) return i;
     }
-    best.resize(std::min(best.size(), kFinalists));
-    return best;
+    std::optional<std::size_t> fastest;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!is_taken(i) && (!fastest || all[i].speedup > all[*fastest].speedup)) fastest = i;
+    }
+    const bool faster = fastest && (taken.empty() || all[*fastest].speedup > all[taken.back()].speedup);
+    return faster ? fastest : std::nullopt;
   }
 
+  // Each model that misses the target makes the search stricter. If all of them do, the fastest one is left.
   void meet_speedup() {
-    explore(*goal_.speedup, goal_.seconds);
-    if (search_->measured().empty()) found_.problem = none_is_fast();
-    for (const std::size_t i : finalists(*goal_.speedup)) {
-      const Selection& selection = search_->measured()[i].selection;
-      const MeasuredStep& step = take(budget_.keeps_of(selection), search_->predicted_speedup(selection));
-      found_.passed = reached(step.speedup, *goal_.speedup);
-      if (found_.passed) break;
+    struct Attempt {
+      Keeps keeps;
+      PrunedGraph pruned;
+      std::shared_ptr<const ExecutionPlan> plan;
+      MedianInterval measured;
+    };
+    std::optional<Attempt> best;
+    std::vector<std::size_t> taken;
+    found_.passed = false;
+    double wanted = *goal_.speedup;
+    for (int attempt = 0; attempt < kAttempts && !found_.passed; ++attempt) {
+      explore(wanted, search_seconds(goal_, attempt), attempt == 0 ? kMinSelections : 1);
+      const std::optional<std::size_t> next = finalist(wanted, taken);
+      if (!next) break;
+      taken.push_back(*next);
+      const MeasuredSelection& selection = search_->measured()[*next];
+      take(budget_.keeps_of(selection.selection), search_->predicted_speedup(selection.selection));
+      const MedianInterval measured = measure_afresh();
+      found_.passed = reaches(measured, *goal_.speedup);
+      wanted = corrected_target(*goal_.speedup, wanted, selection.speedup, measured);
+      if (!best || found_.passed || measured.median > best->measured.median)
+        best = Attempt{chosen_, std::move(pruned_), plan_, measured};
     }
+    if (!best) {
+      found_.problem = none_is_fast();
+      return;
+    }
+    choose(best->keeps, std::move(best->pruned));
+    plan_ = std::move(best->plan);
+    measured_ = best->measured;
   }
 
   void meet_drop() {
@@ -192,13 +228,13 @@ class Searcher {
       made.push_back(std::move(pruned_));
     };
     for (const double speedup : kSpeedups) {
-      explore(speedup, goal_.seconds / std::size(kSpeedups));
+      explore(speedup, search_seconds(goal_, 0), kMinSelections);
       take_first(search_->best(speedup));
       // Twice the drop: the faster ones are only worse.
       if (!made.empty() && 100 * steps_.back().drop.mean > 2 * *goal_.max_drop + 1) break;
     }
     const bool sure = !made.empty();
-    if (!sure) take_first(finalists(kSpeedups[0]));
+    if (const auto fastest = sure ? std::nullopt : finalist(kSpeedups[0], {})) take_first({*fastest});
     // As choose_step() has them: by falling speed, what is dense last.
     std::vector<MixedStep> steps;
     for (std::size_t i = steps_.size(); i-- > 0;) {
@@ -219,6 +255,14 @@ class Searcher {
       return;
     }
     choose(steps_[static_cast<std::size_t>(step)].keeps, std::move(made[static_cast<std::size_t>(step)]));
+    plan_ = pruning_.compiler().compiled(pruned_.graph, pruned_.scales);
+    const MedianInterval& measured = measure_afresh();
+    if (measured.median <= 1)
+      found_.problem = fmt::format(
+          "the model that was chosen is not faster than the dense one: {:.2f} [{:.2f}, {:.2f}] times as "
+          "fast, "
+          "95 % interval, measured after the search: nothing is written",
+          measured.median, measured.low, measured.high);
   }
 
   std::string none_is_fast() const {
@@ -245,7 +289,6 @@ class Searcher {
     const ImagesDone progress = stage_("checking");
     constexpr int kParts = 3;
     progress(0, kParts);
-    plan_ = pruning_.compiler().compiled(pruned_.graph, pruned_.scales);
     const Judge judge(goal_.judge_by, images_.output, images_.unseen_labels, images_.unseen_answers);
     const PairedAnswers unseen = judge.compare(run_outputs(plan_, images_.unseen));
     found_.unseen = drop_of(unseen, judge.fp32_top1());
@@ -302,7 +345,7 @@ class Searcher {
     Session pruned(plan_);
     Session fp32(pruning_.compiler().in_fp32(pruning_.dense()));
     std::vector<double> fp32_ms;
-    int8.over_fp32 = to_speedup(speedup_over(pruned, fp32, batch_, fp32_ms));
+    int8.over_fp32 = to_speedup(measures_.measure(pruned, fp32, batch_, fp32_ms));
     int8.fp32_ms = quantile(std::move(fp32_ms), 0.25);
   }
 
@@ -327,6 +370,7 @@ class Searcher {
   const tools::PruneGoal& goal_;
   PruneImages& images_;
   const std::function<ImagesDone(const char*)>& stage_;
+  const SpeedupMeasures& measures_;
   std::shared_ptr<const ExecutionPlan> dense_plan_;
   Session dense_;
   std::vector<Tensor> first_;
@@ -339,18 +383,26 @@ class Searcher {
   Keeps chosen_;
   tools::PrunedModel found_;
   PrunedGraph pruned_;
-  std::shared_ptr<const ExecutionPlan> plan_;
+  std::shared_ptr<const ExecutionPlan> plan_;  // of pruned_
+  std::optional<MedianInterval> measured_;     // the speedup of pruned_, after the search
 };
 
 }  // namespace
 
 int most_steps(const tools::PruneGoal& goal) {
-  return goal.keep ? 1 : goal.speedup ? static_cast<int>(kFinalists) : static_cast<int>(std::size(kSpeedups));
+  return goal.keep ? 1 : goal.speedup ? kAttempts : static_cast<int>(std::size(kSpeedups));
+}
+
+double search_seconds(const tools::PruneGoal& goal, int step) {
+  if (goal.keep) return 0;
+  if (goal.max_drop) return goal.seconds / static_cast<double>(std::size(kSpeedups));
+  return step == 0 ? goal.seconds : kLaterSearch * goal.seconds;
 }
 
 PruneOutcome search_pruned(const Pruning& pruning, const tools::PruneGoal& goal, PruneImages& images,
-                           const std::function<ImagesDone(const char* stage)>& stage) {
-  return Searcher(pruning, goal, images, stage).run();
+                           const std::function<ImagesDone(const char* stage)>& stage,
+                           const SpeedupMeasures& measures) {
+  return Searcher(pruning, goal, images, stage, measures).run();
 }
 
 }  // namespace pipit::internal::detail

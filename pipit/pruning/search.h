@@ -3,9 +3,11 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "pipit/measuring/turns.h"
 #include "pipit/prune.h"
 #include "pipit/pruning/pruning.h"
 
@@ -38,16 +40,29 @@ struct PruneOutcome {
 
 /// How often search_pruned() fits weights at most.
 int most_steps(const tools::PruneGoal& goal);
+/// How long it measures selections before it fits weights for the time `step`, counted from 0, in s.
+double search_seconds(const tools::PruneGoal& goal, int step);
+
+/// How many times as fast as the dense model a pruned one is.
+struct SpeedupMeasures {
+  using Measure =
+      std::function<MedianInterval(Session& pruned, Session& dense, std::span<const ConstTensorView> inputs,
+                                   std::vector<double>& dense_ms)>;
+  Measure estimate = estimated_speedup;  ///< of what the search compares
+  Measure measure = benched_speedup;     ///< of what may be written
+};
 
 /// Prunes, measures steps, and checks the one that is chosen on the unseen images. For a speed-up SelectionSearch says,
-/// for PruneGoal::seconds, which whole selections to measure, time and error, with weights that are fitted on few
-/// images; of those that are fast enough the one of the least error is fitted in full and measured once more; where it
-/// then falls short (by the median, or by the lower end of the interval by more than 3 %) the next one follows, up to
-/// twice. For a drop the same is done for rising speeds, one step for each, and the fastest taken that is good enough
-/// together with all slower ones (choose_step()). Where none is surely fast, or there was time for few, the fastest
-/// that was measured is the one step. Where nothing is worth writing, the outcome says why and has no more than what
-/// was measured.
+/// for search_seconds(), which whole selections to measure, time and error, with weights that are fitted on few images;
+/// of those that are fast enough the one of the least error is fitted in full and its speed-up measured afresh
+/// (SpeedupMeasures::measure). Where that misses the goal (reaches()), the search goes on for what makes up for it
+/// (corrected_target()), up to three times; if all miss it, the fastest one is the outcome, which has not passed. For a
+/// drop selections are measured for rising speeds, one step is fitted for each, and the fastest taken that is good
+/// enough together with all slower ones (choose_step()). Where none is surely fast, or there was time for few, the
+/// fastest that was measured is the one step. Where nothing is worth writing, the outcome says why and has no more than
+/// what was measured.
 PruneOutcome search_pruned(const Pruning& pruning, const tools::PruneGoal& goal, PruneImages& images,
-                           const std::function<ImagesDone(const char* stage)>& stage);
+                           const std::function<ImagesDone(const char* stage)>& stage,
+                           const SpeedupMeasures& measures = {});
 
 }  // namespace pipit::internal::detail

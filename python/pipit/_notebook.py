@@ -302,6 +302,17 @@ def _profile_html(profile: _pipit.Profile) -> str:
     return f"<p><b>{_text(_title(document))}</b>: {facts}</p>{_timeline(document)}{_table(columns, rows)}"
 
 
+def _verdicts(record: _pipit.TunedPlan | _pipit.PrunedModel) -> list[str]:
+    verdicts = [record.judged.text] if record.judged else []
+    if not isinstance(record, _pipit.PrunedModel):
+        return verdicts
+    if record.problem:
+        return [record.problem]
+    speed = record.speedup
+    goal = "" if record.reached is None else ", goal reached" if record.reached else ", goal missed"
+    return [f"{speed.median:.2f} [{speed.low:.2f}, {speed.high:.2f}] times as fast{goal}", *verdicts]
+
+
 def _steps_html(record: _pipit.TunedPlan | _pipit.PrunedModel) -> str:
     pruned = isinstance(record, _pipit.PrunedModel)
     columns = [("step", False), ("ms", True), ("drop, points", True), ("expected", True), ("", False)]
@@ -314,8 +325,7 @@ def _steps_html(record: _pipit.TunedPlan | _pipit.PrunedModel) -> str:
         mark = "chosen" if step.chosen else "Pareto" if step.pareto else ""
         drop = f"{step.drop.points:.2f} [{step.drop.low:.2f}, {step.drop.high:.2f}]"
         rows.append([_text(name), _digits(step.ms), drop, f"{step.expected_drop:.2f}", mark])
-    problem = _text(record.problem) if isinstance(record, _pipit.PrunedModel) else ""
-    verdict = _text(record.judged.text) if record.judged else problem
+    verdict = _text("; ".join(_verdicts(record)))
     picture = pareto_svg(record) if record.steps else ""
     title = "Pruned model" if pruned else f"Mixed precision, kept layers in {_text(record.keep_as)}"  # type: ignore[union-attr]
     return f"<p><b>{title}</b>: {verdict}</p>{picture}{_table(columns, rows)}"

@@ -286,7 +286,7 @@ void bind_pruned(nb::module_& module) {
       .field("low", &Speedup::low, "of the interval")
       .field("high", &Speedup::high, "of the interval");
   ResultFields<PruneStep>(module, "PruneStep", "A pruned model that was measured.")
-      .field("speedup", &PruneStep::speedup, "over the dense model in the same precision")
+      .field("speedup", &PruneStep::speedup, "over the dense model in the same precision, in the search")
       .field("ms", &PruneStep::ms, "of a run")
       .field("predicted", &PruneStep::predicted, "speedup predicted from times of layers, if measured")
       .field("drop", &PruneStep::drop, "against the dense model in fp32, on the images of the search")
@@ -326,6 +326,10 @@ void bind_pruned(nb::module_& module) {
              "the measure of accuracy: 'top-1', 'agreement with dense', ...")
       .field("problem", &PrunedModel::problem, "why no file was written; empty if one was")
       .field("passed", &PrunedModel::passed, "whether the goal is met")
+      .field("reached", &PrunedModel::reached,
+             "whether the option speedup or max_drop is reached; None with keep")
+      .field("speedup", &PrunedModel::speedup,
+             "of the written model over the dense one, measured after the search as bench() does")
       .field("dense_right", &PrunedModel::dense_right,
              "share of the search's images that the dense model in fp32 answers correctly")
       .field("dense_ms", &PrunedModel::dense_ms, "time of a run of the dense model in the same precision")

@@ -108,6 +108,8 @@ class Tools(PackageTest):
             progress=told.append,
         )
         self.assertEqual((pruned.problem, pruned.passed, pruned.bytes), ("", True, output.stat().st_size))
+        self.assertIsNone(pruned.reached)
+        self.assertGreater(pruned.speedup.high, pruned.speedup.low)
         self.assertAlmostEqual(pruned.macs_kept, 0.5, delta=0.03)
         self.assertIn("tap", {layer.rows for layer in pruned.layers})
         self.assertTrue(pruned.steps[0].chosen)

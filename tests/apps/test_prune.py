@@ -274,18 +274,32 @@ class Prune(CommandTest):
         for measured in [result["pruned"], *result["steps"], *result["selections"]]:
             low, high = measured["speedup_interval95"]
             self.assertTrue(0 < low <= measured["speedup"] <= high, measured)
-        self.assertEqual(chosen[0]["speedup"], result["pruned"]["speedup"])
+        self.assertEqual(chosen[0]["speedup"], result["pruned"]["estimated_speedup"])
         low = result["pruned"]["speedup_interval95"][0]
         self.assertEqual(result["passed"], result["pruned"]["speedup"] >= 1.2 and low >= 0.97 * 1.2)
-        # Those of the least error that were fast enough are fitted in full.
-        measured = result["selections"]
+        self.assertEqual(result["goal"], "reached" if result["passed"] else "missed")
+        # Those of the least error that were fast enough are fitted in full; where one misses the goal, another follows.
+        measured = result["selections"][:3]
         self.assertEqual((len(measured), result["time_was_short"]), (3, True))
+        self.assertLessEqual(len(result["selections"]), 3 + 3)
+        self.assertLessEqual(len(result["steps"]), 4)
         self.assertRegex("".join(result["notes"]), "--search-seconds 0.001 was short")
         fast = sorted((m["error"], m["predicted_speedup"]) for m in measured if m["speedup_interval95"][0] >= 1.2)
         if fast:
             best = {predicted for error, predicted in fast if error == fast[0][0]}
             self.assertTrue(best & {step["predicted_speedup"] for step in result["steps"]})
         self.assertTrue((self.folder / "pruned.onnx").exists())
+
+    def test_a_speedup_that_nothing_reaches(self):
+        prune = ("prune", MODEL, "images", "--output", "pruned.onnx", "--judge-by", "model", "--target-speedup", 1000,
+                 "--search-seconds", 0.001, *QUICK)
+        done = self.pipit(*prune, code=CHECK_FAILED)
+        self.assertRegex(done.stdout.replace("\n             ", " "),
+                         r"goal +1000 times as fast: missed: [\d.]+ times, [\d.]+ by the search's estimate")
+        self.assertTrue((self.folder / "pruned.onnx").exists())
+        result = self.json(*prune, "--quiet", code=CHECK_FAILED)
+        self.assertEqual((result["goal"], result["passed"]), ("missed", False))
+        self.assertEqual(result["pruned"]["bytes"], (self.folder / "pruned.onnx").stat().st_size)
 
     def test_channels_leave_the_graph(self):
         result = self.prune("--mode", "channel", "--keep-ratio", 0.5)

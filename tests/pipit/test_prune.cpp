@@ -56,6 +56,9 @@ TEST_F(Prune, WritesWhatItSays) {
   ASSERT_EQ(pruned.steps.size(), 1U);
   EXPECT_TRUE(pruned.steps[0].chosen);
   EXPECT_FALSE(pruned.steps[0].predicted);
+  EXPECT_FALSE(pruned.reached);
+  EXPECT_GT(pruned.speedup.low, 0);
+  EXPECT_EQ(pruned.speedup.median, pruned.steps[0].speedup.median);
   EXPECT_GT(pruned.steps[0].ms, 0);
   EXPECT_TRUE(pruned.selections.empty());
   EXPECT_NEAR(pruned.macs_kept, 0.5, 0.03);
