@@ -15,6 +15,10 @@ void register_cpu(Registry& registry);
 /// its weights are zero for all of them: 16, with AVX-512 32. Throws like register_cpu().
 std::int64_t cpu_panel_outputs();
 
+/// Whether fp32 kernels of this machine leave out inputs that single outputs do not need, where 16 neighbouring outputs
+/// need as many of 16 neighbouring channels. Throws like register_cpu().
+bool cpu_picks_inputs();
+
 /// How many products of bfloat16 the instructions of this machine make in the time of one of f32: 16 with AMX, 2 with
 /// AVX512-BF16. 0: it has none; bf16 is computed in f32 and takes no less time than fp32. Throws like register_cpu().
 double cpu_bf16_products();

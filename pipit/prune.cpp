@@ -63,6 +63,12 @@ std::int64_t group_size(const PruneOptions& options) {
   return options.group.value_or(for_int8(options) ? 4 : 1);
 }
 
+// Whether single outputs may lose their own rows besides those that whole panels lose, where that is better.
+bool chooses_panels(const PruneOptions& options) {
+  return !options.panel && !options.goal.keep && takes_rows(options) && !for_int8(options) &&
+         group_size(options) == 1 && cpu_picks_inputs();
+}
+
 // Those that this machine computes together; a panel of half as many would leave out only what both halves do.
 std::int64_t panel_outputs(const PruneOptions& options) {
   return options.panel.value_or(cpu_panel_outputs());
@@ -139,6 +145,7 @@ PruningOptions pruning_options(const PruneOptions& options) {
   how.path.channels = group_size(options);
   how.path.panel = panel_outputs(options);
   how.path.shared_panel = cpu_panel_outputs();
+  how.path.single_outputs = chooses_panels(options);
   how.removal.refits = options.refit;
   how.removal.refit.ridge = options.ridge;
   how.path.elimination.ridge = std::max(how.path.elimination.ridge, options.ridge);
@@ -446,7 +453,7 @@ void Pruner::add_result(Json& json, const PrunedModel& result) const {
   json["importance"] = importance_name(importance_of(options_.importance));
   if (takes_rows(options_)) {
     json["group"] = group_size(options_);
-    json["panel"] = panel_outputs(options_);
+    json["panel"] = chooses_panels(options_) ? Json("auto") : Json(panel_outputs(options_));
     json["rows"] = options_.rows == PrunedRows::automatic ? "auto"
                    : options_.rows == PrunedRows::tap     ? "tap"
                                                           : "channel";

@@ -114,6 +114,8 @@ struct PrunedLayer {
   std::string pruned_kernel;       ///< what runs it; empty if the layer was removed
   std::optional<double> error;     ///< of its outputs over their variance, if its weights changed
   std::optional<PrunedRows> rows;  ///< which rows were removed for panels of outputs; never automatic
+  std::optional<std::int64_t>
+      panel;  ///< with rows: the outputs that lost the same rows, as PruneOptions::panel
 };
 
 /// The pruned model in INT8, compared with the dense model.

@@ -19,11 +19,16 @@ constexpr std::int64_t kMinChannels = 8;
 constexpr std::int64_t kPickOutputs = 16;
 constexpr std::int64_t kPickChannels = 16;
 
+// Multiplications for one choice.
+double elimination_work(std::size_t depth) {
+  return std::pow(static_cast<double>(depth), 3) / 3;
+}
+
 // Outputs that share a choice: a multiple of the panel.
 std::int64_t chosen_panel(const PathOptions& options, std::int64_t least, std::int64_t outputs,
                           std::size_t depth) {
   if (least == 0) return outputs;
-  const double each = std::pow(static_cast<double>(depth), 3) / 3;
+  const double each = elimination_work(depth);
   std::int64_t panel = least;
   while (panel < outputs &&
          each * std::ceil(static_cast<double>(outputs) / static_cast<double>(panel)) > options.work)
@@ -36,6 +41,12 @@ std::int64_t panel_of(MaskMode mode, const PathOptions& options, std::int64_t ou
   const bool shared =
       options.panel == 1 && (mode == MaskMode::input || chosen_panel(options, 1, outputs, depth) > 1);
   return shared ? options.shared_panel : options.panel;
+}
+
+// Whether a layer has a path of single outputs besides that of its panels.
+bool has_single_outputs(const PathOptions& options, std::int64_t outputs, std::size_t depth) {
+  return options.single_outputs && options.panel != 1 && outputs > 1 &&
+         elimination_work(depth) * static_cast<double>(outputs) <= options.single_work;
 }
 
 // Positions in a column of the mask's groups of one panel: of its first marks.
@@ -64,11 +75,12 @@ std::vector<std::int64_t> count_nonzeros(const RealWeights& weights, const Layer
   return counts;
 }
 
-PruningPath path_of(const Node& node, MaskMode mode, const RealWeights& weights, const Gram& gram,
-                    const std::vector<double>& inverse, const PathOptions& options, ThreadPool& pool) {
+// `least`: LayerMask::panel.
+PruningPath path_of(const Node& node, MaskMode mode, std::int64_t least, const RealWeights& weights,
+                    const Gram& gram, const std::vector<double>& inverse, const PathOptions& options,
+                    ThreadPool& pool) {
   PruningPath path;
   path.node = node.name;
-  const std::int64_t least = panel_of(mode, options, weights.shape[0], gram.depth);
   path.mask = {path.node, mode, options.channels, least >= weights.shape[0] ? 0 : least, {}};
   const std::vector<std::vector<int>> groups = groups_of(path.mask, weights.shape);
   path.mask.removed.assign(mask_size(path.mask, weights.shape, 1), 0);
@@ -121,6 +133,11 @@ PruningPath path_of(const Node& node, MaskMode mode, const RealWeights& weights,
 }
 
 }  // namespace
+
+RowKind PruningPath::kind() const {
+  if (mask.mode == MaskMode::input) return RowKind::inputs;
+  return mask.panel == 1 ? RowKind::single : RowKind::taps;
+}
 
 std::size_t PruningPath::falling(double share) const {
   if (!(share > 0 && share <= 1)) fail("a share of {} to keep: expected above 0 and at most 1", share);
@@ -198,8 +215,13 @@ Paths find_paths(const Graph& graph, std::vector<Tensor> inputs, const PathOptio
     const bool channels = options.taps != RowTaps::single && may_run_winograd(node);
     for (const MaskMode mode : {MaskMode::k, MaskMode::input}) {
       const bool wanted = mode == MaskMode::input ? channels : !channels || options.taps == RowTaps::both;
-      if (rows && wanted)
-        paths.rows.push_back(path_of(node, mode, real_weights(graph, node), gram, inverse, options, *pool));
+      if (!rows || !wanted) continue;
+      const RealWeights weights = real_weights(graph, node);
+      const auto add = [&](std::int64_t panel) {
+        paths.rows.push_back(path_of(node, mode, panel, weights, gram, inverse, options, *pool));
+      };
+      add(panel_of(mode, options, weights.shape[0], gram.depth));
+      if (mode == MaskMode::k && has_single_outputs(options, weights.shape[0], gram.depth)) add(1);
     }
     for (std::size_t f = 0; f < families.size(); ++f) {
       if (!families[f].readers.contains(number)) continue;

@@ -28,11 +28,22 @@ struct PathOptions {
   EliminationOptions elimination;
   std::int64_t channels = 1;  ///< LayerMask::channels of the rows' masks
   std::int64_t panel = 0;     ///< LayerMask::panel of them; 1: balanced (balance_paths())
-  /// Where that is 1, of masks of whole inputs, which Winograd leaves out for many outputs only, and of layers where
-  /// the choice of every single output takes more than `work`.
+  /// Where `panel` is not 1: besides each path of mode k one with a panel of 1, for layers where choosing for every
+  /// single output costs at most `single_work` multiplications.
+  bool single_outputs = false;
+  double single_work = 2e10;
+  /// Where the panel is 1, of masks of whole inputs, which Winograd leaves out for many outputs only, and of layers
+  /// where the choice of every single output takes more than `work`.
   std::int64_t shared_panel = 0;
   /// Panels share one choice, two, four, ... of them, until choosing costs at most this many multiplications.
   double work = 1.5e11;
+};
+
+/// What a path removes at once from a layer that has several paths.
+enum class RowKind : std::uint8_t {
+  taps,    ///< single taps, for a panel of outputs
+  single,  ///< single taps, for a single output
+  inputs,  ///< all taps, for a panel of outputs
 };
 
 /// The path of one layer in mode k or input. Groups of nothing but zeros come first, so that what was removed before
@@ -46,6 +57,7 @@ struct PruningPath {
   double dense = 1;          ///< share of the layer's weights that are not zero
   std::vector<double> kept;  ///< the same once that many and one have fallen
 
+  RowKind kind() const;
   /// How many fall so that this share of the layer's weights stays, as nearly as groups allow (the last of a layer may
   /// have fewer weights); not more than the path has. Throws Error for a share that is not above 0 and at most 1.
   std::size_t falling(double share) const;
@@ -61,7 +73,7 @@ bool may_run_winograd(const Node& node);
 std::vector<std::string> prunable_layers(const Graph& graph);
 
 struct Paths {
-  /// The paths of the prunable layers, in the order of the graph; with RowTaps::both two of some, that of mode k first.
+  /// The paths of the prunable layers, in the order of the graph; of those of one layer in the order of RowKind.
   std::vector<PruningPath> rows;
   ChannelGroups groups;  ///< of the graph
   std::vector<ChannelPath> channels;

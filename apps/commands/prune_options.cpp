@@ -169,11 +169,13 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
              "Neighbouring input channels that are removed together: 1 for fp32, 4 for INT8 on the "
              "CPU, 8 or 16 on a GPU [1, with --precision int8 4]"),
          {"1", "4", "8", "16"});
-  one_of(command.add_option("--panel", options->how.panel,
-                            "Neighbouring outputs that lose the same rows; 0: all of a layer, which GPUs "
-                            "need; 1: each output loses its own, and 16 neighbouring outputs lose equally "
-                            "many of 16 neighbouring channels, which fp32 kernels with AVX-512 leave out "
-                            "[the number that this CPU computes together: 16, or 32 with AVX-512]"),
+  one_of(command.add_option(
+             "--panel", options->how.panel,
+             "Neighbouring outputs that lose the same rows; 0: all of a layer, which GPUs "
+             "need; 1: each output loses its own, and 16 neighbouring outputs lose equally "
+             "many of 16 neighbouring channels, which fp32 kernels with AVX-512 leave out "
+             "[the number that this CPU computes together: 16, or 32 with AVX-512; with "
+             "--target-speedup or --max-drop also 1, whichever is better for each set of layers]"),
          {"0", "1", "16", "32"});
   one_of(command.add_option("--block", options->how.block,
                             "With --mode block: neighbouring channels that are removed together"),

@@ -52,6 +52,10 @@ std::int64_t cpu_panel_outputs() {
   return std::max(16, f32_tiles().panel());
 }
 
+bool cpu_picks_inputs() {
+  return f32_tiles().picks;
+}
+
 double cpu_bf16_products() {
   // In 16 cycles TDPBF16PS adds 8192 products, and two FMA units 512. VDPBF16PS adds twice as many as FMA.
   const TileKernels* tiles = bf16_tiles();

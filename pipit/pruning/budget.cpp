@@ -12,12 +12,12 @@ namespace {
 
 constexpr double kMinFactor = 0.01;
 
-enum OptionKind : int { kRows, kChannels, kBranch, kInputs };
+// Option::kind; of rows their RowKind.
+enum OptionKind : int { kChannels = static_cast<int>(RowKind::inputs) + 1, kBranch };
 
 // Layers that are decided on together: one that shares nothing, or all that are tied by families or by a branch.
 struct Component {
   std::set<std::string> nodes;
-  std::vector<std::size_t> rows;      // in Paths::rows
   std::vector<std::size_t> families;  // in Paths::channels
   std::string branch;                 // by its last node, where it is one; else empty
 };
@@ -44,8 +44,7 @@ std::vector<Component> components_of(const Graph& graph, const Paths& paths,
   std::map<int, Component> components;
   std::map<std::string, int> root_of;
   for (std::size_t n = 0; n < nodes.size(); ++n) root_of[nodes[n].name] = find(static_cast<int>(n));
-  for (std::size_t p = 0; p < paths.rows.size(); ++p)
-    components[root_of[paths.rows[p].node]].rows.push_back(p);
+  for (const PruningPath& path : paths.rows) components[root_of[path.node]];
   for (std::size_t f = 0; f < paths.channels.size(); ++f) {
     if (paths.channels[f].family.stream) continue;
     components[find(*paths.channels[f].family.writers.begin())].families.push_back(f);
@@ -70,18 +69,13 @@ struct Ways {
   std::vector<Keeps> keeps;
 };
 
-// Layers lose rows, each as many as are worth it. `kind`: where a layer has two paths kRows takes its first, kInputs
-// its last.
+// Layers lose rows, each as many as are worth it, by paths_of_kind(). What the component's layers have no path of adds
+// nothing, except RowKind::taps, which stands for the first path of every layer.
 void add_rows(Ways& ways, const Paths& paths, const std::vector<StepTimes>& times,
-              const std::map<std::string, double>& noise, const Component& component, OptionKind kind) {
+              const std::map<std::string, double>& noise, const Component& component, RowKind kind) {
   std::vector<const PruningPath*> chosen;
-  for (const std::size_t p : component.rows) {
-    const PruningPath& path = paths.rows[p];
-    if (chosen.empty() || chosen.back()->node != path.node) {
-      chosen.push_back(&path);
-    } else if (kind == kInputs) {
-      chosen.back() = &path;
-    }
+  for (const PruningPath* path : paths_of_kind(paths.rows, kind)) {
+    if (component.nodes.contains(path->node)) chosen.push_back(path);
   }
   if (chosen.empty()) return;
   std::vector<std::vector<Option>> layers;
@@ -89,27 +83,22 @@ void add_rows(Ways& ways, const Paths& paths, const std::vector<StepTimes>& time
   for (const PruningPath* path : chosen) {
     std::vector<Option>& options = layers.emplace_back();
     for (std::size_t s = 0; s < kShares.size(); ++s)
-      options.push_back(
-          {time_of(times[s], path->node), noise.at(path->node) * path->loss_at(kShares[s]), kind});
+      options.push_back({time_of(times[s], path->node), noise.at(path->node) * path->loss_at(kShares[s]),
+                         static_cast<int>(kind)});
     rest -= options[0].ms;
   }
   for (const Selection& selection : selections(layers)) {
     Keeps keeps;
-    for (std::size_t i = 0; i < chosen.size(); ++i)
-      keeps.of(*chosen[i])[chosen[i]->node] = kShares[selection.chosen[i]];
-    const bool same_as_rows =
-        kind == kInputs && std::all_of(keeps.inputs.begin(), keeps.inputs.end(),
-                                       [](const auto& kept) { return kept.second == 1; });
-    if (same_as_rows) continue;
-    ways.options.push_back({rest + selection.ms, selection.cost, kind});
+    bool differs = kind == RowKind::taps;
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      const double share = kShares[selection.chosen[i]];
+      keeps.rows[chosen[i]->kind()][chosen[i]->node] = share;
+      differs = differs || (chosen[i]->kind() == kind && share < 1);
+    }
+    if (!differs) continue;
+    ways.options.push_back({rest + selection.ms, selection.cost, static_cast<int>(kind)});
     ways.keeps.push_back(std::move(keeps));
   }
-}
-
-bool has_two_paths(const Paths& paths, const Component& component) {
-  std::set<std::string> seen;
-  return std::any_of(component.rows.begin(), component.rows.end(),
-                     [&](std::size_t p) { return !seen.insert(paths.rows[p].node).second; });
 }
 
 Ways ways_of(const Paths& paths, const Candidates& candidates, const Component& component) {
@@ -117,9 +106,8 @@ Ways ways_of(const Paths& paths, const Candidates& candidates, const Component& 
   Ways ways;
   ways.options.push_back({ms, 0});
   ways.keeps.emplace_back();
-  add_rows(ways, paths, candidates.rows, candidates.noise, component, kRows);
-  if (has_two_paths(paths, component))
-    add_rows(ways, paths, candidates.inputs, candidates.noise, component, kInputs);
+  for (const auto& [kind, times] : candidates.rows)
+    add_rows(ways, paths, times, candidates.noise, component, kind);
   for (std::size_t s = 1; s < kShares.size() && !component.families.empty(); ++s) {
     Option option{time_of(candidates.channels[s], component.nodes), 0, kChannels};
     Keeps keeps;
@@ -153,8 +141,7 @@ double factor_of(const StreamCandidates& stream, std::size_t share, const Graph&
 Keeps Pruning::Budget::keeps_of(const Selection& selection) const {
   Keeps keeps;
   const auto add = [&keeps](Keeps own) {
-    keeps.rows.merge(own.rows);
-    keeps.inputs.merge(own.inputs);
+    for (auto& [kind, layers] : own.rows) keeps.rows[kind].merge(layers);
     keeps.channels.merge(own.channels);
     keeps.branches.merge(own.branches);
   };

@@ -84,7 +84,10 @@ class Measuring {
         batch_(views_of(first_)),
         reference_(run_outputs(pruning.compiler().in_fp32(graph_), probe)),
         times_(pruning.compiler().for_times(graph_), batch_) {
-    for (const PruningPath& path : paths_.rows) twice_ = !probed_.insert(path.node).second || twice_;
+    if (!paths_.rows.empty()) kinds_.insert(RowKind::taps);
+    for (const PruningPath& path : paths_.rows) {
+      if (!probed_.insert(path.node).second) kinds_.insert(path.kind());
+    }
     for (std::size_t f = 0; f < paths_.channels.size(); ++f) {
       const ChannelFamily& family = paths_.channels[f].family;
       inner_ = inner_ || !family.stream;
@@ -94,7 +97,7 @@ class Measuring {
       }
       for (const int reader : family.readers) probed_.insert(name(reader));
     }
-    total_ = static_cast<std::int64_t>((twice_ ? 3 : 2) * kShares.size() + 2 * probed_.size() +
+    total_ = static_cast<std::int64_t>((kinds_.size() + 1) * kShares.size() + 2 * probed_.size() +
                                        branches_.size() + candidates_.streams.size() * (kShares.size() + 1));
   }
 
@@ -131,16 +134,14 @@ class Measuring {
   // Times models in which everything but streams keeps one share.
   void time_ladder() {
     for (const double share : kShares) {
+      for (const RowKind kind : kinds_) {
+        candidates_.rows[kind].push_back(
+            time(apply_mask(graph_, pruning_.mask_of(pruning_.uniform(share, kind)))));
+        step();
+      }
       Keeps keeps = pruning_.uniform(share);
       std::erase_if(keeps.channels,
                     [&](const auto& kept) { return paths_.channels[kept.first].family.stream; });
-      if (!paths_.rows.empty()) candidates_.rows.push_back(time(apply_mask(graph_, pruning_.mask_of(keeps))));
-      step();
-      if (twice_) {
-        candidates_.inputs.push_back(
-            time(apply_mask(graph_, pruning_.mask_of(pruning_.uniform(share, true)))));
-        step();
-      }
       if (inner_ || paths_.rows.empty()) candidates_.channels.push_back(time_of_channels(keeps));
       step();
     }
@@ -263,8 +264,8 @@ class Measuring {
   ComparableStepTimes times_;
   Candidates candidates_;
   std::set<std::string> probed_;
-  bool twice_ = false;  // whether there are layers with two paths
-  bool inner_ = false;  // whether there are channels that one layer writes
+  std::set<RowKind> kinds_;  // of Candidates::rows
+  bool inner_ = false;       // whether there are channels that one layer writes
   std::int64_t done_ = 0, total_ = 0;
 };
 

@@ -57,6 +57,7 @@ Json layers_json(const tools::PrunedModel& result) {
                   {"pruned_kernel", layer.pruned_kernel}};
     entry["error"] = or_null(layer.error);
     entry["rows"] = layer.rows ? Json(*layer.rows == tools::PrunedRows::channel ? "channel" : "tap") : Json();
+    entry["panel"] = or_null(layer.panel);
     layers.push_back(std::move(entry));
   }
   return layers;

@@ -56,13 +56,29 @@ std::vector<Tensor> Pruning::sketch_inputs() const {
   return copies;
 }
 
-Keeps Pruning::uniform(double share, bool last) const {
-  Keeps keeps;
-  for (std::size_t p = 0; p < paths_.rows.size(); ++p) {
-    const std::size_t other = last ? p + 1 : p - 1;
-    const bool passed = other < paths_.rows.size() && paths_.rows[other].node == paths_.rows[p].node;
-    if (!passed) keeps.of(paths_.rows[p])[paths_.rows[p].node] = share;
+double Keeps::of(const PruningPath& path) const {
+  const auto kind = rows.find(path.kind());
+  if (kind == rows.end()) return 1;
+  const auto layer = kind->second.find(path.node);
+  return layer == kind->second.end() ? 1 : layer->second;
+}
+
+std::vector<const PruningPath*> paths_of_kind(const std::vector<PruningPath>& paths, RowKind kind) {
+  std::vector<const PruningPath*> chosen;
+  for (const PruningPath& path : paths) {
+    if (chosen.empty() || chosen.back()->node != path.node) {
+      chosen.push_back(&path);
+    } else if (path.kind() == kind) {
+      chosen.back() = &path;
+    }
   }
+  return chosen;
+}
+
+Keeps Pruning::uniform(double share, RowKind kind) const {
+  Keeps keeps;
+  for (const PruningPath* path : paths_of_kind(paths_.rows, kind))
+    keeps.rows[path->kind()][path->node] = share;
   for (std::size_t f = 0; f < paths_.channels.size(); ++f) keeps.channels[f] = share;
   return keeps;
 }
@@ -70,8 +86,7 @@ Keeps Pruning::uniform(double share, bool last) const {
 PruningMask Pruning::mask_of(const Keeps& keeps) const {
   PruningMask mask;
   for (const PruningPath& path : paths_.rows) {
-    const auto found = keeps.of(path).find(path.node);
-    if (found != keeps.of(path).end() && found->second < 1) mask.push_back(path.keep(found->second));
+    if (keeps.of(path) < 1) mask.push_back(path.keep(keeps.of(path)));
   }
   return mask;
 }
@@ -121,7 +136,7 @@ Keeps Pruning::global(double share) const {
   for (const Fall& fall : falls) {
     if (left - fall.weights < share * all) break;
     left -= fall.weights;
-    keeps.of(paths_.rows[fall.path])[paths_.rows[fall.path].node] = fall.kept;
+    keeps.rows[paths_.rows[fall.path].kind()][paths_.rows[fall.path].node] = fall.kept;
   }
   return keeps;
 }

@@ -18,20 +18,17 @@ namespace pipit::internal::detail {
 
 /// What is kept of what loses something, and what goes as a whole.
 struct Keeps {
-  std::map<std::string, double> rows;      ///< per layer, in mode k
-  std::map<std::string, double> inputs;    ///< per layer, in mode input
-  std::map<std::size_t, double> channels;  ///< per family of channels (Paths::channels)
-  std::set<std::string> branches;          ///< residual branches that are left out, by their last nodes
+  std::map<RowKind, std::map<std::string, double>> rows;  ///< per kind and layer
+  std::map<std::size_t, double> channels;                 ///< per family of channels (Paths::channels)
+  std::set<std::string> branches;  ///< residual branches that are left out, by their last nodes
   friend bool operator==(const Keeps&, const Keeps&) = default;
 
-  /// Those of the path's mode.
-  std::map<std::string, double>& of(const PruningPath& path) {
-    return path.mask.mode == MaskMode::input ? inputs : rows;
-  }
-  const std::map<std::string, double>& of(const PruningPath& path) const {
-    return path.mask.mode == MaskMode::input ? inputs : rows;
-  }
+  /// Of the rows of this path: 1 where it is not named.
+  double of(const PruningPath& path) const;
 };
+
+/// The paths of a kind, of layers without one of it the first, one for each layer.
+std::vector<const PruningPath*> paths_of_kind(const std::vector<PruningPath>& paths, RowKind kind);
 
 struct PruningOptions {
   PathOptions path;
@@ -65,10 +62,9 @@ class Pruning {
   PruningMask mask_of(const Keeps& keeps) const;
   /// One mark per group of channels, or none where all stay.
   std::vector<bool> removed_channels(const Keeps& keeps) const;
-  /// Every layer that can lose rows, and every family that can lose channels, keeps this share. Of layers with two
-  /// paths the first falls, or with `last` the last.
-  Keeps uniform(double share, bool last = false) const;
-  /// Rows fall where the loss per weight is the least, in all layers: `share` of all weights stay. No layer has two
+  /// Every layer that can lose rows, and every family that can lose channels, keeps this share, by paths_of_kind().
+  Keeps uniform(double share, RowKind kind = RowKind::taps) const;
+  /// Rows fall where the loss per weight is the least, in all layers: `share` of all weights stay. No layer has several
   /// paths.
   Keeps global(double share) const;
   /// Without scales.
@@ -79,7 +75,7 @@ class Pruning {
   std::vector<Tensor> sketch_inputs() const;
   WalkOptions sketch_walk() const;
   /// What there is to choose from for a budget, as SelectionSearch takes it. What is chosen at once are layers that
-  /// share families of channels or a residual branch: rows of each, at single or at all taps, channels of all their
+  /// share families of channels or a residual branch: rows of each, of one kind, channels of all their
   /// families, or nothing of the branch; and residual streams, which make all layers on them faster. Times are those of
   /// the steps of whole models in which everything, or one stream, keeps one share of a ladder. Costs are the loss of
   /// the layer times what the model's output loses per loss of this layer, measured on `probe` with that layer alone

@@ -318,8 +318,9 @@ class Searcher {
       if (after.contains(info.name)) layer.pruned_ms = after.at(info.name);
       if (!left.contains(info.name) && !kernels.contains(info.name)) layer.kept = 0;
       for (const LayerMask& mask : masks) {
-        if (mask.node == info.name)
-          layer.rows = mask.mode == MaskMode::input ? tools::PrunedRows::channel : tools::PrunedRows::tap;
+        if (mask.node != info.name) continue;
+        layer.rows = mask.mode == MaskMode::input ? tools::PrunedRows::channel : tools::PrunedRows::tap;
+        layer.panel = mask.panel;
       }
       const auto error = pruned_.errors.find(info.name);
       if (error != pruned_.errors.end()) {

@@ -311,7 +311,8 @@ void bind_pruned(nb::module_& module) {
       .field("dense_kernel", &PrunedLayer::dense_kernel, "what ran it")
       .field("pruned_kernel", &PrunedLayer::pruned_kernel, "what runs it; empty if the layer was removed")
       .field("error", &PrunedLayer::error, "of its outputs over their variance, if its weights changed")
-      .field("rows", &PrunedLayer::rows, "which rows were removed for panels of outputs; 'tap' or 'channel'");
+      .field("rows", &PrunedLayer::rows, "which rows were removed for panels of outputs; 'tap' or 'channel'")
+      .field("panel", &PrunedLayer::panel, "with rows: the outputs that lost the same rows; 0: all");
   ResultFields<PrunedInt8>(module, "PrunedInt8", "The pruned model in INT8, compared with the dense model.")
       .field("int8_layers", &PrunedInt8::int8_layers, "as in QuantizedFile")
       .field("float_layers", &PrunedInt8::float_layers, "as in QuantizedFile")

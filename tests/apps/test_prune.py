@@ -301,6 +301,15 @@ class Prune(CommandTest):
         self.assertEqual((result["goal"], result["passed"]), ("missed", False))
         self.assertEqual(result["pruned"]["bytes"], (self.folder / "pruned.onnx").stat().st_size)
 
+    def test_panels_are_chosen_for_a_speedup_alone(self):
+        prune = ("--target-speedup", 1.01, "--search-seconds", 0.001, "--judge-by", "model", *QUICK)
+        for options, panels in [((), {"auto", 16, 32}), (("--panel", 16), {16}), (("--group", 4), {16, 32})]:
+            result = self.prune(*prune, *options, code=(OK, CHECK_FAILED))
+            self.assertIn(result["panel"], panels)
+            if result["panel"] != "auto":
+                self.assertNotIn(1, {layer["panel"] for layer in result["layers"]})
+        self.assertEqual({layer["panel"] for layer in self.prune("--keep-ratio", 0.5, "--panel", 16, *QUICK)["layers"]} - {0}, {16, None})
+
     def test_channels_leave_the_graph(self):
         result = self.prune("--mode", "channel", "--keep-ratio", 0.5)
         self.assertEqual(result["mode"], "channel")

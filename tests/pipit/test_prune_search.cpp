@@ -47,6 +47,7 @@ class PruneSearch : public ::testing::Test {
     goal.judge_by = tools::JudgeBy::model;
     options.path.elimination.importance = Importance::l1;
     options.path.walk.threads = options.removal.walk.threads = 1;
+    options.path.single_outputs = true;
     options.path.panel = 16;
     options.removal.refits = false;
   }
@@ -166,6 +167,31 @@ TEST_F(PruneSearch, WritesNoModelForADropThatIsNotFaster) {
   EXPECT_EQ(found.reached, false);
   EXPECT_FALSE(found.passed);
   EXPECT_THAT(found.steps, Each(::testing::Field(&tools::PruneStep::chosen, false)));
+}
+
+TEST_F(PruneSearch, ChoosesAmongPanels) {
+  // Layers lose rows of panels and of single outputs in different selections, and never both in one.
+  PreparedImages images = prepared();
+  const PruneCompiler compiler{CompileOptions()};
+  const Pruning pruning(graph, read_runs(images), options, compiler, {});
+  const std::vector<PruningPath>& paths = pruning.paths().rows;
+  std::map<std::string, std::vector<RowKind>> kinds;
+  for (const PruningPath& path : paths) kinds[path.node].push_back(path.kind());
+  ASSERT_THAT(kinds, SizeIs(3));
+  EXPECT_THAT(kinds["inner"], ::testing::ElementsAre(RowKind::taps, RowKind::single));
+  const PruningMask shared = pruning.mask_of(pruning.uniform(0.5));
+  const PruningMask single = pruning.mask_of(pruning.uniform(0.5, RowKind::single));
+  EXPECT_THAT(shared, SizeIs(3));
+  EXPECT_THAT(shared, Each(::testing::Field(&LayerMask::panel, ::testing::Ne(1))));
+  EXPECT_THAT(single, SizeIs(3));
+  EXPECT_THAT(single, Each(::testing::Field(&LayerMask::panel, 1)));
+  // 216 inputs of 16 outputs cost more than 144 of 24.
+  options.path.single_work = 24 * 144.0 * 144 * 144 / 3;
+  const Pruning bounded(graph, read_runs(images), options, compiler, {});
+  const PruningMask some = bounded.mask_of(bounded.uniform(0.5, RowKind::single));
+  EXPECT_EQ(std::ranges::count(some, 1, &LayerMask::panel), 1);
+  // Of a kind that no layer has the first path of each.
+  EXPECT_EQ(pruning.uniform(0.5, RowKind::inputs), pruning.uniform(0.5));
 }
 
 }  // namespace
