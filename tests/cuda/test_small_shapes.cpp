@@ -21,6 +21,7 @@
 #include "layers/ops/unary.h"
 #include "layers/registry.h"
 #include "tests/cuda/conformance.h"
+#include "tests/cuda/conv/packed_cases.h"
 #include "tests/cuda/conv/pruned_weights.h"
 #include "tests/cuda/random_layers.h"
 
@@ -160,6 +161,21 @@ TEST(SmallShapes, RowsAndReductions) {
   layer(LayerNorm({-1, 1e-5F, 1}), "teams", {{3, 5, 40}, {40}, {40}}, Layout::row_major);
   layer(LayerNorm({-1, 1e-5F, 1, true}), "teams", {{3, 5, 40}, {40}, {40}}, Layout::row_major);
   layer(Reduce({ReduceKind::mean, {2, 3}, true}), "teams", {{2, 20, 5, 3}});
+}
+
+TEST(SmallShapes, StoredWeights) {
+  PIPIT_NEEDS_GPU();
+  PackedCases random(gpu_seed());
+  for (const WeightFormat& format : {WeightFormat{8, 0}, WeightFormat{4, 32}, WeightFormat{4, 128}}) {
+    GpuCase linear = random.product(format, {3, 301}, 301, 19);
+    linear.inputs[0].layout = linear.output_layout = Layout::row_major;
+    expect_gpu(WLinear({format, Clamp::relu()}), "packed_gemm", linear);
+    WConvAttributes attributes{format, {}};
+    Window& window = attributes.conv.window;
+    window.rank = 2;
+    window.stride = {2, 1, 1}, window.pad_begin = {1, 0, 0}, window.pad_end = {0, 2, 0};
+    expect_gpu(WConv(attributes), "packed_gemm", random.product(format, {2, 72, 5, 4}, 72, 24));
+  }
 }
 
 TEST(SmallShapes, Movement) {
