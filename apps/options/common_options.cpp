@@ -75,7 +75,7 @@ void CommonOptions::add_to(CLI::App& command) {
                    "Arithmetic of the kernels; bf16 is fast on CPUs with AMX or AVX512-BF16 and on GPUs; "
                    "int8 uses the scales of --plan, int8-dynamic computes scales at run time; w8 and "
                    "w4 store the weights of fully connected layers and 1x1 convolutions "
-                   "in 8 or 4 bits and compute in f32 [fp32]");
+                   "in 8 or 4 bits and compute in f32, on a GPU as in fp16 [fp32]");
 }
 
 void CommonOptions::add_shared_to(CLI::App& command) {

@@ -11,7 +11,8 @@ void SettingLists::add_to(CLI::App& command) {
   add_choices(command, "--precision", precisions, precision_names(),
               "Arithmetic of the kernels; bf16 is fast on CPUs with AMX or AVX512-BF16 and on GPUs; "
               "int8 has the scales of --plan, int8-dynamic finds its own at run time; w8 and w4 store "
-              "the weights of fully connected layers and 1x1 convolutions in 8 or 4 bits and compute in f32 "
+              "the weights of fully connected layers and 1x1 convolutions in 8 or 4 bits and compute in f32, "
+              "on a GPU as in fp16 "
               "[fp32]");
   add_list(command, "--batch", batches, CLI::Range(std::int64_t{1}, std::int64_t{65536}),
            "Images per run (for models that leave the batch open) [1, or what the file fixes]");
