@@ -21,6 +21,7 @@
 #include "pipit/detail/preparation_notes.h"
 #include "pipit/detail/quantized_file.h"
 #include "pipit/detail/stages.h"
+#include "pipit/detail/walked_images.h"
 #include "pipit/measuring/drop_json.h"
 #include "pipit/measuring/json.h"
 #include "pipit/measuring/judged_images.h"
@@ -42,8 +43,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kPruneCacheBytes = std::size_t{256} << 20;
-// A limit of the values that walk_layers() holds; the sums of a layer of depth 4608 need about 0.7 GiB more.
-constexpr std::size_t kPruneWalkBytes = std::size_t{1900} << 20;
 constexpr std::size_t kMinJudged = 50;  // images to judge steps on
 constexpr std::int64_t kMaxJudged = 1000;
 constexpr std::int64_t kProbeImages = 16;
@@ -342,17 +341,15 @@ class Pruner {
 
   // The number of images to fit on: PruneOptions::calibrate_limit, limited by memory.
   std::int64_t images_to_fit_on() const {
-    const auto batch = static_cast<std::size_t>(output_->batch);
-    const auto fit = static_cast<std::int64_t>(kPruneWalkBytes / (walk_bytes(dense_) / batch));
+    const std::int64_t fit = walkable_images(dense_, output_->batch);
     const std::int64_t wanted = std::min<std::int64_t>(
         options_.calibrate_limit == 0 ? fit : options_.calibrate_limit, std::ssize(split_.search));
     if (wanted <= fit) return wanted;
-    const std::int64_t most = std::max(fit, output_->batch);
     tell(
         {fmt::format("{} of the images are used to choose and fit weights: what lies between the layers of "
                      "more does not fit {}",
-                     most, mebibytes(kPruneWalkBytes))});
-    return most;
+                     fit, mebibytes(kWalkBytes))});
+    return fit;
   }
 
   PruneCompiler compiler_for(const std::vector<fs::path>& calibration) {

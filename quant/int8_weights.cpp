@@ -36,14 +36,17 @@ float channel_scale(float largest, float bias, float input_scale) {
   return static_cast<float>(scale);
 }
 
+double in_units(float bias, float input_scale, float scale) {
+  return static_cast<double>(bias) / (static_cast<double>(input_scale) * scale);
+}
+
 }  // namespace
 
 QuantizedWeights quantize_weights(const Shape& shape, std::span<const float> weights,
                                   std::span<const float> bias, float input_scale, bool per_channel) {
   const auto outputs = static_cast<std::size_t>(shape[0]);
   const std::size_t depth = weights.size() / outputs;
-  QuantizedWeights result{
-      Tensor(TensorDesc{shape, DType::i8}), Tensor(TensorDesc{Shape{shape[0]}, DType::i32}), {}};
+  QuantizedWeights result{Tensor(TensorDesc{shape, DType::i8}), {}, {}};
   const float largest_of_all = largest_magnitude(weights);
   largest_magnitude(bias);
   for (std::size_t o = 0; o < outputs; ++o) {
@@ -55,10 +58,23 @@ QuantizedWeights quantize_weights(const Shape& shape, std::span<const float> wei
     std::int8_t* to = result.weights.values<std::int8_t>().data() + o * depth;
     for (std::size_t i = 0; i < depth; ++i)
       to[i] = static_cast<std::int8_t>(std::nearbyint(std::clamp(channel[i] / scale, -127.0F, 127.0F)));
-    const double steps = static_cast<double>(b) / (static_cast<double>(input_scale) * scale);
-    result.bias.values<std::int32_t>()[o] = static_cast<std::int32_t>(std::nearbyint(steps));
   }
+  const std::vector<float> zeros(bias.empty() ? outputs : 0, 0.0F);
+  result.bias = quantize_bias(bias.empty() ? zeros : bias, input_scale, result.scales);
   return result;
+}
+
+Tensor quantize_bias(std::span<const float> bias, float input_scale, std::span<const float> scales) {
+  Tensor integers(TensorDesc{Shape{std::ssize(bias)}, DType::i32});
+  for (std::size_t o = 0; o < bias.size(); ++o)
+    integers.values<std::int32_t>()[o] =
+        static_cast<std::int32_t>(std::nearbyint(in_units(bias[o], input_scale, scales[o])));
+  return integers;
+}
+
+bool fits_bias(float bias, float input_scale, float scale) {
+  return static_cast<double>(input_scale) * scale >= kMinUnit &&
+         std::abs(in_units(bias, input_scale, scale)) <= kMaxBias;
 }
 
 }  // namespace pipit::internal

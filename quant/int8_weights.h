@@ -21,4 +21,10 @@ struct QuantizedWeights {
 QuantizedWeights quantize_weights(const Shape& shape, std::span<const float> weights,
                                   std::span<const float> bias, float input_scale, bool per_channel);
 
+/// Biases (f32, one per scale) in units of input scale * weight scale.
+Tensor quantize_bias(std::span<const float> bias, float input_scale, std::span<const float> scales);
+
+/// Whether that leaves a bias within 2^29, and input scale * weight scale a normal number.
+bool fits_bias(float bias, float input_scale, float scale);
+
 }  // namespace pipit::internal

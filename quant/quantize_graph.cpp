@@ -21,10 +21,12 @@ namespace {
 
 class Quantizer {
  public:
-  Quantizer(const Graph& graph, const QuantizationPlan& plan, const QuantizeOptions& options)
+  Quantizer(const Graph& graph, const QuantizationPlan& plan, const QuantizeOptions& options,
+            std::map<std::string, QuantizedWeights> rounded)
       : graph_(graph),
         plan_(plan),
         options_(options),
+        rounded_(std::move(rounded)),
         rewriter_(graph),
         roles_(choose_roles(graph, plan)),
         integer_(graph.values().size(), kNoValue),
@@ -123,6 +125,19 @@ class Quantizer {
     }
   }
 
+  // Those that are given, or the nearest.
+  QuantizedWeights integers_of(const Node& node, float input_scale) {
+    if (const auto given = rounded_.find(node.name); given != rounded_.end()) return std::move(given->second);
+    RealWeights weights = real_weights(graph_, node);
+    correct_bias(node, weights);
+    try {
+      return quantize_weights(weights.shape, weights.values(), weights.bias, input_scale,
+                              plan_.weights_per_channel);
+    } catch (const Error& e) {
+      fail("node '{}': {}", node.name, e.what());
+    }
+  }
+
   void emit_weighted(const Node& node) {
     const auto* conv = layer_if<Conv>(node);
     QConvAttributes attributes;
@@ -130,21 +145,13 @@ class Quantizer {
     attributes.y = output_quantization(node.outputs[0]);
     if (conv != nullptr) attributes.conv = conv->attributes();
     if (const auto* gemm = layer_if<Gemm>(node)) attributes.conv.activation = gemm->attributes().activation;
-    RealWeights weights = real_weights(graph_, node);
-    correct_bias(node, weights);
-    QuantizedWeights q;
-    try {
-      q = quantize_weights(weights.shape, weights.values(), weights.bias, attributes.x.scale,
-                           plan_.weights_per_channel);
-    } catch (const Error& e) {
-      fail("node '{}': {}", node.name, e.what());
-    }
+    QuantizedWeights q = integers_of(node, attributes.x.scale);
+    const std::int64_t depth = q.weights.shape()[1];
     attributes.weight_scales = std::move(q.scales);
     ValueId x = integer(node.inputs[0]);
     const Shape x_shape = rewriter_.builder().value(x).desc.shape;
     if (conv == nullptr) {
       // A matrix product is a 1x1 convolution of its rows.
-      const std::int64_t depth = weights.shape[1];
       x = reshape(node.name + ".rows", x, Shape{x_shape.elements() / depth, depth, 1, 1});
     }
     std::vector<ValueId> inputs{x, rewriter_.constant(node.name + ".weights", std::move(q.weights)),
@@ -225,6 +232,7 @@ class Quantizer {
   const Graph& graph_;
   const QuantizationPlan& plan_;
   const QuantizeOptions& options_;
+  std::map<std::string, QuantizedWeights> rounded_;
   Rewriter rewriter_;
   const Roles roles_;
   std::vector<bool> wanted_;      // read by a node that computes in INT8
@@ -234,9 +242,10 @@ class Quantizer {
 
 }  // namespace
 
-Quantized quantize_graph(const Graph& graph, const QuantizationPlan& plan, const QuantizeOptions& options) {
+Quantized quantize_graph(const Graph& graph, const QuantizationPlan& plan, const QuantizeOptions& options,
+                         std::map<std::string, QuantizedWeights> rounded) {
   const Graph equal = equalize(graph, plan.equalized);
-  return Quantizer(equal, plan, options).run();
+  return Quantizer(equal, plan, options, std::move(rounded)).run();
 }
 
 }  // namespace pipit::internal

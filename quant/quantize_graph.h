@@ -1,7 +1,11 @@
 // From a float graph and a quantization plan to a graph that computes in INT8.
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "engine/graph/graph.h"
+#include "quant/int8_weights.h"
 #include "quant/quantization_plan.h"
 
 namespace pipit::internal {
@@ -28,9 +32,12 @@ struct Quantized {
 /// Weights: symmetric, the largest magnitude at 127; bias: int32 in units of input scale times weight scale; where it
 /// would not fit, the weight scale of that channel is enlarged.
 /// Equalization and corrections of biases that the plan holds come first (quant/equalize.h, bias_correction.h).
+/// `rounded`: layers by the names of their nodes whose weights and biases are integers already, for the scales of the
+/// plan and with its equalization in them; they take no correction.
 /// Throws Error when the plan has a scale for a tensor or keeps a node that the graph does not have, with the nearest
 /// names, or has no scale at all.
 Quantized quantize_graph(const Graph& graph, const QuantizationPlan& plan,
-                         const QuantizeOptions& options = {});
+                         const QuantizeOptions& options = {},
+                         std::map<std::string, QuantizedWeights> rounded = {});
 
 }  // namespace pipit::internal

@@ -131,16 +131,23 @@ void store_row(const WeightFormat& format, std::span<const float> weights, std::
     q.resize(values.size());
     for (std::size_t i = 0; i < q.size(); ++i) q[i] = to_integer(values[i] / scale, range.low, range.high);
     if (format.bits == 4) balance(values.data(), scale, range, q, carried);
-    for (std::size_t i = 0; i < q.size(); ++i) {
-      const auto k = begin + static_cast<std::int64_t>(i);
-      const auto integer = static_cast<unsigned>(static_cast<int>(q[i]));
-      if (format.bits == 8) {
-        row[k] = static_cast<std::byte>(integer);
-      } else {
-        row[k / 2] |= static_cast<std::byte>((integer & 15U) << (4 * (k % 2)));
-      }
-    }
+    for (std::size_t i = 0; i < q.size(); ++i)
+      format.set(row, begin + static_cast<std::int64_t>(i), static_cast<int>(q[i]));
   }
+}
+
+StoredWeights room_for(const WeightFormat& format, std::int64_t outputs, std::int64_t depth) {
+  return {
+      Tensor(TensorDesc{Shape{outputs, format.row_bytes(depth)}, format.bits == 8 ? DType::i8 : DType::u8}),
+      Tensor(TensorDesc{Shape{outputs, format.groups(depth)}})};
+}
+
+// A layer as `rounded` has it, or with the nearest integers.
+StoredLayer stored_layer(const Node& node, const RealWeights& real, const WeightFormat& format,
+                         std::map<std::string, StoredLayer>& rounded, ThreadPool& pool) {
+  const auto given = rounded.find(node.name);
+  if (given != rounded.end()) return std::move(given->second);
+  return {store_weights(format, real.shape[0], real.values(), pool), real.bias};
 }
 
 }  // namespace
@@ -149,9 +156,7 @@ StoredWeights store_weights(const WeightFormat& format, std::int64_t outputs, st
                             ThreadPool& pool) {
   const auto depth = static_cast<std::int64_t>(weights.size()) / outputs;
   const std::int64_t row_bytes = format.row_bytes(depth);
-  StoredWeights stored{
-      Tensor(TensorDesc{Shape{outputs, row_bytes}, format.bits == 8 ? DType::i8 : DType::u8}),
-      Tensor(TensorDesc{Shape{outputs, format.groups(depth)}})};
+  StoredWeights stored = room_for(format, outputs, depth);
   std::byte* integers = stored.integers.view().data;
   float* scales = stored.scales.values<float>().data();
   pool.parallel_for(outputs, [&](std::int64_t o, int /*worker*/) {
@@ -159,6 +164,32 @@ StoredWeights store_weights(const WeightFormat& format, std::int64_t outputs, st
               integers + o * row_bytes, scales + o * format.groups(depth));
   });
   return stored;
+}
+
+StoredWeights pack_weights(const WeightFormat& format, std::int64_t outputs,
+                           std::span<const std::int8_t> integers, std::span<const float> scales) {
+  const auto depth = static_cast<std::int64_t>(integers.size()) / outputs;
+  if (std::ssize(scales) != outputs * format.groups(depth))
+    fail("{} scales for {} rows of {} groups", scales.size(), outputs, format.groups(depth));
+  StoredWeights stored = room_for(format, outputs, depth);
+  std::byte* row = stored.integers.view().data;
+  std::fill_n(row, outputs * format.row_bytes(depth), std::byte{0});
+  const std::int8_t* from = integers.data();
+  for (std::int64_t o = 0; o < outputs; ++o, row += format.row_bytes(depth)) {
+    for (std::int64_t k = 0; k < depth; ++k) format.set(row, k, *from++);
+  }
+  std::copy(scales.begin(), scales.end(), stored.scales.values<float>().begin());
+  return stored;
+}
+
+std::vector<std::int8_t> stored_integers(const WeightFormat& format, const StoredWeights& stored,
+                                         std::int64_t depth) {
+  std::vector<std::int8_t> integers;
+  const std::byte* row = stored.integers.view().data;
+  for (std::int64_t o = 0; o < stored.integers.shape()[0]; ++o, row += format.row_bytes(depth)) {
+    for (std::int64_t k = 0; k < depth; ++k) integers.push_back(static_cast<std::int8_t>(format.at(row, k)));
+  }
+  return integers;
 }
 
 WeightFormat weight_format(const WeightOnlyOptions& options, bool convolution, std::int64_t inputs) {
@@ -169,43 +200,55 @@ WeightFormat weight_format(const WeightOnlyOptions& options, bool convolution, s
   return {options.bits, convolution ? 32 : 128};
 }
 
-Rewritten store_weights_only(Graph graph, const WeightOnlyOptions& options, ThreadPool& pool) {
+std::optional<WeightFormat> stored_format(const Graph& graph, const Node& node,
+                                          const WeightOnlyOptions& options) {
+  const auto* conv = layer_if<Conv>(node);
+  const bool one_tap =
+      conv == nullptr || (conv->attributes().window.taps() == 1 && conv->attributes().groups == 1);
+  if (!one_tap || !has_constant_weights(graph, node)) return std::nullopt;
+  const Shape& shape = graph.value(node.inputs[1]).desc.shape;
+  const auto* gemm = layer_if<Gemm>(node);
+  const bool outputs_first = conv != nullptr || (gemm != nullptr && gemm->attributes().transpose_b);
+  return weight_format(options, conv != nullptr, shape[outputs_first ? 1 : 0]);
+}
+
+Rewritten store_weights_only(Graph graph, const WeightOnlyOptions& options, ThreadPool& pool,
+                             std::map<std::string, StoredLayer> rounded) {
   Rewriter rewriter(graph);
   int changes = 0;
   for (const Node& node : graph.nodes()) {
-    const auto* conv = layer_if<Conv>(node);
-    const bool one_tap =
-        conv == nullptr || (conv->attributes().window.taps() == 1 && conv->attributes().groups == 1);
-    if (!one_tap || !has_constant_weights(graph, node)) {
+    const std::optional<WeightFormat> format = stored_format(graph, node, options);
+    if (!format) {
       rewriter.copy(node);
       continue;
     }
+    const auto* conv = layer_if<Conv>(node);
     const ValueId old_weights = node.inputs[1];
     const std::string name = graph.value(old_weights).name;
     const RealWeights real = real_weights(graph, node);
     if (rewriter.uses(old_weights) == 1) graph.release_constant(old_weights);
-    const WeightFormat format = weight_format(options, conv != nullptr, real.shape[1]);
-    StoredWeights stored;
+    StoredLayer stored;
     try {
-      stored = store_weights(format, real.shape[0], real.values(), pool);
+      stored = stored_layer(node, real, *format, rounded, pool);
     } catch (const Error& e) {
       fail("node '{}': {}", node.name, e.what());
     }
-    std::vector<ValueId> inputs{rewriter.map(node.inputs[0]),
-                                rewriter.constant(name, std::move(stored.integers)),
-                                rewriter.constant(name + ".scales", std::move(stored.scales)), kNoValue};
-    if (!real.bias.empty()) {
-      inputs[3] = rewriter.constant(
-          node.name + ".bias", Tensor::from<float>(Shape{real.shape[0]}, std::span<const float>(real.bias)));
+    std::vector<ValueId> inputs{
+        rewriter.map(node.inputs[0]), rewriter.constant(name, std::move(stored.weights.integers)),
+        rewriter.constant(name + ".scales", std::move(stored.weights.scales)), kNoValue};
+    if (!stored.bias.empty()) {
+      inputs[3] =
+          rewriter.constant(node.name + ".bias",
+                            Tensor::from<float>(Shape{real.shape[0]}, std::span<const float>(stored.bias)));
     }
     LayerPtr layer;
     if (conv != nullptr) {
       if (node.inputs.size() > 3) inputs.push_back(rewriter.map(node.inputs[3]));
-      layer = std::make_shared<WConv>(WConvAttributes{format, conv->attributes()});
+      layer = std::make_shared<WConv>(WConvAttributes{*format, conv->attributes()});
     } else {
       const auto* gemm = layer_if<Gemm>(node);
       layer = std::make_shared<WLinear>(
-          WLinearAttributes{format, gemm != nullptr ? gemm->attributes().activation : Clamp{}});
+          WLinearAttributes{*format, gemm != nullptr ? gemm->attributes().activation : Clamp{}});
     }
     rewriter.emit(node.name, layer, std::move(inputs), node.outputs);
     ++changes;

@@ -1,7 +1,10 @@
 // From a float graph to one whose fully connected layers and 1x1 convolutions hold their weights in 8 or 4 bits.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/platform/thread_pool.h"
@@ -27,6 +30,20 @@ struct StoredWeights {
 StoredWeights store_weights(const WeightFormat& format, std::int64_t outputs, std::span<const float> weights,
                             ThreadPool& pool);
 
+/// Weights that are integers already, [outputs, K], and their scales, [outputs, format.groups(K)], as they are stored.
+StoredWeights pack_weights(const WeightFormat& format, std::int64_t outputs,
+                           std::span<const std::int8_t> integers, std::span<const float> scales);
+
+/// The integers of stored weights: row-major [outputs, depth].
+std::vector<std::int8_t> stored_integers(const WeightFormat& format, const StoredWeights& stored,
+                                         std::int64_t depth);
+
+/// A layer whose weights are integers already.
+struct StoredLayer {
+  StoredWeights weights;
+  std::vector<float> bias;  ///< or empty
+};
+
 struct WeightOnlyOptions {
   int bits = 8;
   /// 4 bits only: neighbouring weights that share a scale; 0: 32 in convolutions, 128 in fully connected layers.
@@ -37,9 +54,15 @@ struct WeightOnlyOptions {
 /// to 4 costs such layers the most.
 WeightFormat weight_format(const WeightOnlyOptions& options, bool convolution, std::int64_t inputs);
 
+/// weight_format() of a node whose weights store_weights_only() stores; nothing where the node stays as it is.
+std::optional<WeightFormat> stored_format(const Graph& graph, const Node& node,
+                                          const WeightOnlyOptions& options);
+
 /// Turns every Gemm, MatMul and ungrouped Conv of one tap with constant weights into WLinear or WConv. The other nodes
 /// stay as they are. No calibration: activations remain f32. Weights that `graph` alone holds are freed one by one, so
-/// that a graph handed over (std::move) is never held twice.
-Rewritten store_weights_only(Graph graph, const WeightOnlyOptions& options, ThreadPool& pool);
+/// that a graph handed over (std::move) is never held twice. `rounded`: layers by the names of their nodes that are
+/// stored so, in their stored_format(), instead of by store_weights().
+Rewritten store_weights_only(Graph graph, const WeightOnlyOptions& options, ThreadPool& pool,
+                             std::map<std::string, StoredLayer> rounded = {});
 
 }  // namespace pipit::internal

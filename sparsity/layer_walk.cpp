@@ -81,6 +81,15 @@ struct Walk {
   std::size_t runs = 0;
   std::vector<std::vector<Pair>> values;  // per value, per run
   std::vector<int> readers;               // per value: how many nodes are still to read it
+  const ChangeValue& change;
+
+  // A value as the changed network goes on with it.
+  TensorPtr changed(ValueId id, const TensorPtr& value) const {
+    if (!change) return value;
+    Tensor copy = value->clone();
+    change(id, copy);
+    return std::make_shared<const Tensor>(std::move(copy));
+  }
 };
 
 class Visited final : public WalkedLayer {
@@ -294,7 +303,8 @@ void step(Walk& walk, const Node& node, NodeRunner dense, std::unique_ptr<NodeRu
     own.clear();
     const std::vector<TensorPtr> z = same ? y : (changed ? *changed : dense).run(other);
     for (std::size_t o = 0; o < y.size(); ++o) {
-      if (walk.readers[index(node.outputs[o])] > 0) walk.values[index(node.outputs[o])][run] = {y[o], z[o]};
+      const ValueId id = node.outputs[o];
+      if (walk.readers[index(id)] > 0) walk.values[index(id)][run] = {y[o], walk.changed(id, z[o])};
     }
   }
   for (const ValueId id : reads) {
@@ -319,17 +329,19 @@ std::vector<int> count_readers(const Graph& graph) {
 
 Graph walk_layers(const Graph& graph, std::vector<Tensor> inputs, const WalkOptions& options,
                   const VisitLayer& visit,
-                  const std::function<void(std::int64_t done, std::int64_t total)>& progress) {
+                  const std::function<void(std::int64_t done, std::int64_t total)>& progress,
+                  const ChangeValue& change) {
   if (graph.inputs().size() != 1)
     fail("a model with {} inputs: expected one, the image", graph.inputs().size());
   if (inputs.empty()) fail("no images to observe the model on");
   PlanOptions planning;
   planning.threads = options.threads;
-  Walk walk{graph, options, shared_pool(options.threads), inputs.size(), {}, count_readers(graph)};
+  Walk walk{graph, options, shared_pool(options.threads), inputs.size(), {}, count_readers(graph), change};
   walk.values.resize(graph.values().size());
   for (Tensor& input : inputs) {
     const auto shared = std::make_shared<const Tensor>(std::move(input));
-    walk.values[index(graph.inputs()[0])].push_back({shared, shared});
+    const ValueId id = graph.inputs()[0];
+    walk.values[index(id)].push_back({shared, walk.changed(id, shared)});
   }
   std::map<std::string, NewWeights> replaced;
   const auto total = static_cast<std::int64_t>(graph.nodes().size());

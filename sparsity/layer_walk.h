@@ -57,16 +57,21 @@ class WalkedLayer {
 /// What becomes of the layer in the changed network; nothing: it stays as it is.
 using VisitLayer = std::function<std::optional<NewWeights>(const WalkedLayer&)>;
 
+/// Changes a value that the changed network has computed, or its input, before anything reads it, in place.
+using ChangeValue = std::function<void(ValueId id, Tensor& value)>;
+
 /// Walks through `graph` (as fuse() leaves it, without layouts) on `inputs`, each the one f32 input of a run, and
 /// returns the changed graph. The values between the layers are held for all inputs, each until its last reader has
 /// read it, and only once as long as the networks have not parted: memory is twice the widest cut through the graph
-/// times the inputs, and one layer's sums, 8 (depth + 1)^2 bytes. `progress` is called after every node.
+/// times the inputs, and one layer's sums, 8 (depth + 1)^2 bytes. `progress` is called after every node, `change` for
+/// every value of every run of the changed network, if that is not empty.
 ///
 /// A. Aghasi et al. (Net-Trim, NeurIPS 2017) and Y. He et al. (Channel pruning, ICCV 2017) go through networks like
 /// this. Throws Error when the graph has more than one input.
 Graph walk_layers(const Graph& graph, std::vector<Tensor> inputs, const WalkOptions& options,
                   const VisitLayer& visit,
-                  const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
+                  const std::function<void(std::int64_t done, std::int64_t total)>& progress = {},
+                  const ChangeValue& change = {});
 
 /// The bytes that walk_layers() holds of values for one input, at most.
 std::size_t walk_bytes(const Graph& graph);

@@ -82,11 +82,7 @@ void CommonOptions::add_shared_to(CLI::App& command) {
   add_output_to(command);
   add_plan_to(command);
   add_keep_to(command);
-  one_of(
-      command.add_option("--group-size", group_size,
-                         "For --precision w4: neighbouring weights that share a scale [32 in convolutions, "
-                         "128 in fully connected layers]"),
-      {"32", "64", "128"});
+  add_group_size_to(command);
   one_of(command.add_option("--dynamic-scales", dynamic_scales,
                             "For --precision int8-dynamic: a scale for each image of a batch, or one for "
                             "all; per-sample results do not depend on the rest of the batch [per-sample]"),
@@ -95,6 +91,14 @@ void CommonOptions::add_shared_to(CLI::App& command) {
   add_fallback_to(command);
   add_kernels_to(command);
   tuning.add_to(command);
+}
+
+void CommonOptions::add_group_size_to(CLI::App& command) {
+  one_of(
+      command.add_option("--group-size", group_size,
+                         "For --precision w4: neighbouring weights that share a scale [32 in convolutions, "
+                         "128 in fully connected layers]"),
+      {"32", "64", "128"});
 }
 
 void CommonOptions::add_output_to(CLI::App& command) {

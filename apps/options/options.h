@@ -47,9 +47,10 @@ struct CommonOptions {
   void add_device_to(CLI::App& command);
   /// --allow-fallback, of commands that run whole models on --device.
   void add_fallback_to(CLI::App& command);
-  /// The option for these precisions, fp32 among them.
+  /// The option for these precisions; without it `precision` stays what it is.
   void add_precision_to(CLI::App& command, const std::vector<std::string>& names, const std::string& help);
   void add_plan_to(CLI::App& command);
+  void add_group_size_to(CLI::App& command);
   void add_keep_to(CLI::App& command);
   /// --kernel, --micro-batch.
   void add_kernels_to(CLI::App& command);

@@ -32,6 +32,15 @@ struct WeightFormat {
     const auto half = static_cast<int>(k % 2 == 0 ? byte & 15U : byte >> 4U);
     return (half ^ 8) - 8;
   }
+  /// Stores it in a row that is 0 there.
+  void set(std::byte* row, std::int64_t k, int integer) const {
+    const auto all = static_cast<unsigned>(integer);
+    if (bits == 8) {
+      row[k] = static_cast<std::byte>(all);
+    } else {
+      row[k / 2] |= static_cast<std::byte>((all & 15U) << (4 * (k % 2)));
+    }
+  }
 };
 
 struct WLinearAttributes {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/graph/stored_type.h"
+#include "layers/passes/stored_weights.h"
 
 namespace pipit::internal {
 
@@ -38,6 +39,11 @@ bool if_gpu(const Graph& /*graph*/, const PassTarget& target) {
   return target.device == DeviceKind::cuda;
 }
 
+// Only the CPU has kernels for weights in few bits, which compute in f32.
+bool if_weights_are_real(const Graph& /*graph*/, const PassTarget& target) {
+  return target.device != DeviceKind::cpu || stores_16_bits(target.precision);
+}
+
 bool if_quantized(const Graph& graph, const PassTarget& /*target*/) {
   return is_quantized(graph);
 }
@@ -62,12 +68,14 @@ bool if_stored_otherwise(const Graph& graph, const PassTarget& target) {
 //  - Transposes sink before padding and scales are folded, which they stand between; epilogues are fused after that,
 //    for a convolution takes no scale once it has an activation.
 //  - Quantized layers are fused after the epilogues, since a Quantize ends a convolution with all that it computes, and
-//    before taps are trimmed and means pooled, of which they have forms of their own.
+//    before taps are trimmed and means pooled, of which they have forms of their own. Weights in blocks are stored
+//    after the epilogues, too, which know no layer that stores weights.
 //  - Layers that quantization and files do not know (groups, wider channels) are made for the target only.
 //  - Shapes are final when layouts are assigned, and layouts when types are.
 constexpr Pass kPasses[] = {
     {"fuse dynamic scales", of_graph<fuse_dynamic_scales>, PassStage::model, nullptr},
     {"fold dequantized constants", of_graph<fold_dequantized>, PassStage::model, nullptr},
+    {"fold dequantized blocks", of_graph<fold_blocks>, PassStage::model, nullptr},
     {"drop identities", of_graph<drop_identities>, PassStage::model, nullptr},
     {"fuse normalizations written out", of_graph<fuse_layer_norm>, PassStage::model, nullptr},
     {"fuse activations written out", of_graph<fuse_activations_written_out>, PassStage::model, nullptr},
@@ -77,10 +85,12 @@ constexpr Pass kPasses[] = {
     {"fuse epilogues", of_graph<fuse_epilogues>, PassStage::model, nullptr},
     {"lower transposed convolutions", of_graph<lower_conv_transpose>, PassStage::model, nullptr},
     {"fuse quantized layers", of_graph<fuse_quantized>, PassStage::model, nullptr},
+    {"store dequantized blocks", of_graph<store_blocks>, PassStage::model, nullptr},
     {"trim taps", of_graph<trim_taps>, PassStage::model, nullptr},
     {"pool means", of_graph<pool_means>, PassStage::model, nullptr},
 
     {"write out dynamic scales", of_graph<write_out_dynamic>, PassStage::target, if_gpu},
+    {"write out stored weights", of_graph<write_out_stored>, PassStage::target, if_weights_are_real},
     {"quantize", quantize, PassStage::target, if_target_quantizes},
     {"adapt quantized layers", for_device<adapt_quantized>, PassStage::target, if_quantized},
     {"fuse channel groups", for_device<fuse_channel_groups>, PassStage::target, nullptr},

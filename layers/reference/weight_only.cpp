@@ -1,7 +1,8 @@
-// WLinear and WConv: the products with the weights as they are stored, summed up in double.
+// WLinear and WConv: the products with the weights as they are stored, summed up in double; and the weights themselves.
 #include "layers/ops/weight_only.h"
 
 #include "layers/common/image.h"
+#include "layers/ops/dequantize_blocks.h"
 #include "layers/reference/float_kernel.h"
 
 namespace pipit::internal {
@@ -77,6 +78,23 @@ void run_conv(const WConv& layer, std::span<const ConstTensorView> inputs,
   });
 }
 
+void run_blocks(const DequantizeBlocks& layer, std::span<const ConstTensorView> inputs,
+                std::span<const TensorView> outputs, const RunContext& /*context*/) {
+  const BlockQuantization& q = layer.x();
+  const Shape& shape = inputs[0].desc.shape;
+  const auto axis = static_cast<int>(q.axis);
+  std::int64_t inner = 1;
+  for (int d = axis + 1; d < shape.rank(); ++d) inner *= shape[d];
+  const std::int64_t blocks = shape[axis] / q.block + (shape[axis] % q.block != 0 ? 1 : 0);
+  const auto* x = inputs[0].as<std::int8_t>();
+  auto* y = outputs[0].as<float>();
+  for (std::int64_t i = 0; i < shape.elements(); ++i) {
+    const std::int64_t outer = i / inner / shape[axis], along = i / inner % shape[axis];
+    const std::int64_t scale = (outer * blocks + along / q.block) * inner + i % inner;
+    y[i] = static_cast<float>(x[i]) * q.scales[static_cast<std::size_t>(scale)];
+  }
+}
+
 Refusal refuse_linear(const NodeSpec& spec) {
   if (Refusal reason = refuse_reduced_precision(spec)) return reason;
   return refuse_unless_row_major(spec);
@@ -87,6 +105,7 @@ Refusal refuse_linear(const NodeSpec& spec) {
 void register_reference_weight_only(Registry& registry) {
   add_layer_kernel<WLinear>(registry, kReference, refuse_linear, run_linear);
   add_layer_kernel<WConv>(registry, kReference, refuse_reduced_precision, run_conv);
+  add_layer_kernel<DequantizeBlocks>(registry, kReference, refuse_linear, run_blocks);
 }
 
 }  // namespace pipit::internal

@@ -33,16 +33,25 @@ pipit_code pipit_quantize(const char* model, const char* plan, const char* outpu
   return done(status, [&] {
     if (notes != nullptr) *notes = nullptr;
     need(model, "model");
-    need(plan, "plan");
     need(output, "output");
     const pipit_options& all = given(options);
     tools::QuantizeOptions how;
     how.load = all.load;
+    // fp32 is what models are loaded in without the option.
+    const bool int8 = all.precision == Precision::int8 || all.precision == Precision::fp32;
+    how.precision = int8 ? ModelPrecision(Precision::int8) : model_precision(all);
     how.keep = all.int8.keep;
     how.signed_activations = all.signed_activations;
     how.target = all.target;
     how.progress = all.progress.of_stages();
-    set_notes(notes, tools::quantize(model, plan, output, how).notes);
+    how.rounding = all.rounding;
+    how.images = all.round_images;
+    if (!how.images.empty()) {
+      how.preprocess = all.preprocess;
+      how.limit = all.calibrate.limit;
+      how.strict = all.calibrate.strict;
+    }
+    set_notes(notes, tools::quantize(model, plan == nullptr ? "" : plan, output, how).notes);
   });
 }
 

@@ -63,6 +63,8 @@ struct ToolOptions {
 #ifndef PIPIT_MINIMAL
   tools::CalibrateOptions calibrate;
   bool signed_activations = false;
+  std::optional<tools::Rounding> rounding;          // of pipit_quantize()
+  std::vector<std::filesystem::path> round_images;  // likewise
   tools::QuantizeTarget target = {};
   tools::ProfileOptions profile;
   tools::BenchOptions bench;

@@ -16,6 +16,11 @@ void set_target(pipit_options& o, const std::string& v) {
   o.target = one_of(words, v);
 }
 
+void set_rounding(pipit_options& o, const std::string& v) {
+  using enum tools::Rounding;
+  o.rounding = one_of(named_by(tools::rounding_name, {nearest, second_order}), v);
+}
+
 void set_method(pipit_options& o, const std::string& v) {
   using enum tools::RangeMethod;
   const Words<tools::RangeMethod> words = {
@@ -186,6 +191,8 @@ const Option kOptions[] = {
        o.signed_activations = one_of(Words<bool>{{"u8", false}, {"s8", true}}, v);
      }},
     {"target", "pipit|tensorrt|onnxruntime|openvino", set_target},
+    {"rounding", "nearest|second-order", set_rounding},
+    {"images", "IMAGES", [](O& o, const V& v) { o.round_images.emplace_back(v); }},
     {"runs", "N", [](O& o, const V& v) { o.bench.runs = o.profile.runs = integer(v, 1, kMaxRuns); }},
     {"warmup", "N",
      [](O& o, const V& v) {

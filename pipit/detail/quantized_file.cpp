@@ -1,19 +1,21 @@
 #include "pipit/detail/quantized_file.h"
 
+#include <algorithm>
+
 #include "engine/base/error.h"
-#include "layers/passes/pipeline.h"
+#include "layers/passes/real_weights.h"
+#include "models/image/preprocess.h"
 #include "models/onnx/write/writer.h"
-#include "pipit/detail/calibration.h"
-#include "pipit/detail/load.h"
 #include "pipit/version.h"
-#include "quant/kept_layers.h"
 #include "quant/quantize_graph.h"
 
 namespace pipit::internal::detail {
 
 QuantizedFile quantized_file(const std::string& name, const Graph& fused, const QuantizationPlan& plan,
-                             std::map<std::string, std::string> metadata, const FileForm& form) {
-  const Quantized quantized = quantize_graph(fused, plan, {.activations = form.activations});
+                             std::map<std::string, std::string> metadata, const FileForm& form,
+                             std::map<std::string, QuantizedWeights> rounded) {
+  const Quantized quantized =
+      quantize_graph(fused, plan, {.activations = form.activations}, std::move(rounded));
   OnnxWriteOptions options;
   options.metadata = std::move(metadata);
   // How the calibration images were prepared, where the model does not say how its images are.
@@ -29,19 +31,25 @@ QuantizedFile quantized_file(const std::string& name, const Graph& fused, const 
   return file;
 }
 
-QuantizedFile quantized_file(Model model, const std::filesystem::path& path,
-                             std::span<const QuantizationPlan::Kept> keep, const FileForm& form) {
-  need_floating_point(model, "quantize");
-  QuantizationPlan plan = read_plan_for(path, model.graph);
-  std::vector<std::string> differences;
-  need_metadata(model, kPreprocessKey);
-  if (model.preprocess) differences = differences_from(plan, *model.preprocess);
-  const Graph fused = fuse(std::move(model.graph));
-  std::vector<std::string> notes = keep_nodes(plan, fused, keep);
-  QuantizedFile file = quantized_file(model.name, fused, plan, std::move(model.metadata), form);
-  file.differences = std::move(differences);
-  file.notes.insert(file.notes.begin(), notes.begin(), notes.end());
-  return file;
+QuantizedFile stored_file(const std::string& name, const Graph& fused, const WeightOnlyOptions& how,
+                          std::map<std::string, std::string> metadata, bool symbolic_batch, int threads,
+                          std::map<std::string, StoredLayer> rounded) {
+  return naming(name, [&] {
+    const Rewritten stored = store_weights_only(fused, how, *shared_pool(threads), std::move(rounded));
+    if (stored.changes == 0)
+      fail_unsupported(
+          "no fully connected layer or 1x1 convolution has constant weights to store in few bits");
+    OnnxWriteOptions writing;
+    writing.metadata = std::move(metadata);
+    writing.producer_version = version();
+    writing.symbolic_batch = symbolic_batch;
+    QuantizedFile file;
+    file.bytes = write_onnx(stored.graph, writing);
+    file.quantized = stored.changes;
+    file.kept = static_cast<int>(std::ranges::count_if(
+        stored.graph.nodes(), [&](const Node& node) { return has_constant_weights(stored.graph, node); }));
+    return file;
+  });
 }
 
 }  // namespace pipit::internal::detail

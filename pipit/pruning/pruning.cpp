@@ -182,13 +182,4 @@ PrunedGraph Pruning::sketch(const Keeps& keeps) const {
   return prune(keeps, sketch_inputs(), how, {});
 }
 
-std::vector<Tensor> read_runs(PreparedImages& images) {
-  std::vector<Tensor> runs;
-  images.for_each_batch([&](std::span<const ConstTensorView> batch, std::int64_t, std::int64_t count) {
-    if (batch[0].desc.shape[0] == count) runs.push_back(to_layout(batch[0], Layout::row_major));
-  });
-  if (runs.empty()) fail("{} images do not fill one batch of the model", images.size());
-  return runs;
-}
-
 }  // namespace pipit::internal::detail

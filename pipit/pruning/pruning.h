@@ -101,7 +101,4 @@ class Pruning {
   Paths paths_;
 };
 
-/// Copies of the batches of `images`, as many whole ones as fit `most_bytes` times walk_layers()'s need, spread evenly.
-std::vector<Tensor> read_runs(PreparedImages& images);
-
 }  // namespace pipit::internal::detail

@@ -29,6 +29,7 @@ def choices(name: str) -> tuple[str, ...] | None:
         "scores": get_args(_types.ScoreKind),
         "method": get_args(_types.RangeMethod),
         "target": get_args(_types.QuantizeTarget),
+        "rounding": get_args(_types.Rounding),
         "judge_by": get_args(_types.JudgeBy),
         "mode": get_args(_types.PruneMode),
         "importance": get_args(_types.Importance),

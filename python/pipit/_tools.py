@@ -252,17 +252,33 @@ def verify(folders: Paths, *, progress: ProgressOption = None, **options: Unpack
 
 
 def quantize(
-    model: StrPath, plan: StrPath, output: StrPath, **options: Unpack[QuantizeOptions]
+    model: StrPath,
+    plan: StrPath | None,
+    output: StrPath,
+    *,
+    progress: ProgressOption = None,
+    **options: Unpack[QuantizeOptions],
 ) -> _pipit.QuantizedFile:
-    """Writes a model with a plan's scales as standard INT8 ONNX.
+    """Writes a model with a plan's scales as standard INT8 ONNX; with precision='w8' or 'w4' and None for the plan,
+    with weights in 8 or 4 bits.
 
-    Options: those of load() that say how the model is read, keep=, target=, signed_activations=.
+    Options: those of load() that say how the model is read, precision=, group_size=, keep=, target=,
+    signed_activations=; images=, on which weights are rounded, with rounding=, preset=, resize=, crop=, interpolation=,
+    mean=, std=, bgr=, limit=, strict=, threads=.
     """
+    given: dict[str, Any] = dict(options)
+    if given.get("precision") is None:
+        given["precision"] = "int8"
+    if given.get("images") is not None:
+        given["images"] = paths(given["images"])
     native = _pipit.QuantizeOptions()
-    assign("quantize", options, native, native.load)
-    result = _pipit.quantize(model_name(model), plan, output, native, None, None)
-    _log.Notes().all(result.notes)
-    return result
+    assign("quantize", given, native, native.load, native.preprocess)
+    name = model_name(model)
+    return _reported(
+        "quantizing",
+        progress,
+        lambda report, note: _pipit.quantize(name, "" if plan is None else plan, output, native, report, note),
+    )
 
 
 def annotate(model: StrPath, output: StrPath, **options: Unpack[AnnotateOptions]) -> _pipit.AnnotatedFile:

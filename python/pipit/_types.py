@@ -16,6 +16,7 @@ Precision = Literal["fp32", "fp16", "bf16", "int8", "int8-dynamic", "w8", "w4"]
 ScoreKind = Literal["logits", "softmax", "log-softmax", "sigmoid", "sigmoid-logits"]
 RangeMethod = Literal["minmax", "percentile", "entropy", "mse"]
 QuantizeTarget = Literal["pipit", "tensorrt", "onnxruntime", "openvino"]
+Rounding = Literal["nearest", "second-order"]
 JudgeBy = Literal["labels", "model"]
 PruneMode = Literal["auto", "k", "channel", "block", "input"]
 Importance = Literal["l1", "l2", "activation", "second-order"]
@@ -223,13 +224,21 @@ class DiffOptions(CompileOptions, PreprocessOptions, total=False):
     """The first image that cannot be used is an error, instead of being excluded."""
 
 
-class QuantizeOptions(CompileOptions, total=False):
+class QuantizeOptions(CompileOptions, PreprocessOptions, total=False):
     """Options of quantize()."""
 
     target: QuantizeTarget | None
     """What reads the file: pipit (the default), TensorRT, ONNX Runtime or OpenVINO."""
     signed_activations: bool | None
     """i8 with zero point 0 instead of u8 with 128; both hold the same values."""
+    rounding: Rounding | None
+    """How weights become integers; unset: 'second-order' with images, else 'nearest'."""
+    images: Paths | None
+    """For 'second-order': images or arrays, or folders of them, that the model runs on."""
+    limit: int | None
+    """Images to use, spread evenly; 0: as many as memory allows."""
+    strict: bool | None
+    """The first image that cannot be used is an error, instead of being excluded."""
 
 
 class BenchOptions(ReadOptions, total=False):

@@ -96,6 +96,11 @@ struct Words<tools::TestVerdict> {
       {"unsupported", tools::TestVerdict::unsupported}};
 };
 template <>
+struct Words<tools::Rounding> {
+  static constexpr std::pair<std::string_view, tools::Rounding> all[] = {
+      {"nearest", tools::Rounding::nearest}, {"second-order", tools::Rounding::second_order}};
+};
+template <>
 struct Words<tools::PruneMode> {
   static constexpr std::pair<std::string_view, tools::PruneMode> all[] = {
       {"auto", tools::PruneMode::automatic},
@@ -209,6 +214,8 @@ template <> struct type_caster<pipit::tools::TimeChange>
     : WordCaster<pipit::tools::TimeChange> {};
 template <> struct type_caster<pipit::tools::TestVerdict>
     : WordCaster<pipit::tools::TestVerdict> {};
+template <> struct type_caster<pipit::tools::Rounding>
+    : WordCaster<pipit::tools::Rounding> {};
 template <> struct type_caster<pipit::tools::PruneMode>
     : WordCaster<pipit::tools::PruneMode> {};
 template <> struct type_caster<pipit::tools::Importance>

@@ -134,9 +134,15 @@ void bind_calibrate(nb::module_& module) {
       .field("strict", &CalibrateOptions::strict);
   OptionFields<QuantizeOptions>(module, "QuantizeOptions", "pipit::tools::QuantizeOptions")
       .field("load", &QuantizeOptions::load)
+      .set("_set_precision", [](QuantizeOptions& o, const PrecisionOptions& p) { o.precision = p.one(); })
       .field("keep", &QuantizeOptions::keep)
       .field("target", &QuantizeOptions::target)
-      .field("signed_activations", &QuantizeOptions::signed_activations);
+      .field("signed_activations", &QuantizeOptions::signed_activations)
+      .field("rounding", &QuantizeOptions::rounding)
+      .field("images", &QuantizeOptions::images)
+      .field("preprocess", &QuantizeOptions::preprocess)
+      .field("limit", &QuantizeOptions::limit)
+      .field("strict", &QuantizeOptions::strict);
 }
 
 void bind_measuring(nb::module_& module) {

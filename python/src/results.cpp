@@ -96,11 +96,22 @@ void bind_calibration(nb::module_& module) {
       .field("notes", &Calibration::notes, "notes for the user")
       .field("checked", &Calibration::checked, "with check=: INT8 with the plan against fp32")
       .field("json", &Calibration::json, "all of it, as the command's --json writes it");
+  ResultFields<RoundedLayer>(module, "RoundedLayer", "What rounding costs a layer.")
+      .field("name", &RoundedLayer::name, "in the model")
+      .field("nearest", &RoundedLayer::nearest,
+             "change of its outputs on the images with the nearest integers, as a share of their variance")
+      .field("rounded", &RoundedLayer::rounded, "the same in the file");
   ResultFields<QuantizedFile>(module, "QuantizedFile", "What quantize() wrote.")
       .field("int8_layers", &QuantizedFile::int8_layers, "layers that compute in INT8")
+      .field("stored_layers", &QuantizedFile::stored_layers,
+             "layers that compute in f32 with weights in 8 or 4 bits")
       .field("float_layers", &QuantizedFile::float_layers,
-             "convolutions and fully connected layers that do not")
+             "convolutions and fully connected layers that are neither")
       .field("bytes", &QuantizedFile::bytes, "size of the file")
+      .field("rounding", &QuantizedFile::rounding, "of the weights: 'nearest' or 'second-order'")
+      .field("images", &QuantizedFile::images, "that they were rounded on")
+      .field("excluded", &QuantizedFile::excluded, "images that could not be used")
+      .field("rounded", &QuantizedFile::rounded, "layers that were rounded on images")
       .field("notes", &QuantizedFile::notes, "notes for the user")
       .field("json", &QuantizedFile::json, "all of it, as the command's --json writes it");
 }

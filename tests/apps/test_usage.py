@@ -29,8 +29,10 @@ class Help(CommandTest):
                 runs = name not in ("quantize", "annotate")
                 runs_as_told = runs and name not in ("calibrate", "diff", "tune", "prune")
                 on_devices = runs_as_told or name in ("diff", "tune")
-                for option, there in (("--threads", runs), ("--kernel", runs), ("--device", on_devices),
-                                      ("--precision", runs_as_told or name == "prune"), ("--group-size", runs_as_told),
+                rounds = name == "quantize"
+                for option, there in (("--threads", runs or rounds), ("--kernel", runs), ("--device", on_devices),
+                                      ("--precision", runs_as_told or rounds or name == "prune"),
+                                      ("--group-size", runs_as_told or rounds),
                                       ("--autotune", runs and name not in ("calibrate", "diff"))):
                     self.assertEqual(re.search(rf"^  {option}\b", text, re.M) is not None, there, option)
                     if not there:

@@ -1,9 +1,13 @@
 // QuantizeLinear and DequantizeLinear.
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
+#include <optional>
 
 #include "layers/ops/binary.h"
 #include "layers/ops/cast.h"
+#include "layers/ops/dequantize_blocks.h"
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 #include "layers/ops/unary.h"
@@ -134,6 +138,65 @@ ValueId dequantized_in_steps(NodeContext& node, Along along) {
   return combine(node, BinaryKind::mul, x, broadcastable(node, 1, along, "scale"));
 }
 
+// A tensor seen as [outer, extent, inner] around an axis whose extent is cut into blocks.
+struct Blocks {
+  std::int64_t extent, block, inner;
+
+  // The block of an element, both by their places in memory.
+  std::size_t of(std::size_t element) const {
+    const auto at = static_cast<std::int64_t>(element);
+    const std::int64_t blocks = (extent + block - 1) / block, outer = at / inner / extent;
+    return static_cast<std::size_t>((outer * blocks + at / inner % extent / block) * inner + at % inner);
+  }
+};
+
+// Integers less their zero points (null: 0), where i8 holds them.
+template <typename T>
+std::optional<Tensor> shifted(const Tensor& integers, const Tensor* zero_points, const Blocks& blocks) {
+  Tensor result(TensorDesc{integers.shape(), DType::i8});
+  const std::span<const T> from = integers.values<T>();
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const int zero = zero_points != nullptr ? int{zero_points->values<T>()[blocks.of(i)]} : 0;
+    const int value = int{from[i]} - zero;
+    if (value < -128 || value > 127) return std::nullopt;
+    result.values<std::int8_t>()[i] = static_cast<std::int8_t>(value);
+  }
+  return result;
+}
+
+// Constants in blocks stay integers, which a layer may store. Nothing where they cannot: dequantized_in_steps() takes
+// them all, or says what is wrong with them.
+std::optional<ValueId> dequantized_blocks(NodeContext& node, Along along) {
+  const Shape x = node.input_shape(0);
+  const std::int64_t rank = x.rank();
+  if (along.block == 0 || along.axis < -rank || along.axis >= rank) return std::nullopt;
+  if (!node.is_constant(0) || is_computed(node)) return std::nullopt;
+  const auto axis = static_cast<int>(along.axis < 0 ? along.axis + rank : along.axis);
+  const std::int64_t block = std::min(along.block, std::max<std::int64_t>(1, x[axis]));
+  const auto integers = node.known(0), scales = node.known(1),
+             zeros = node.has_input(2) ? node.known(2) : nullptr;
+  const DType type = integers->desc().dtype;
+  if (scales->desc().dtype != DType::f32 || (type != DType::i8 && type != DType::u8)) return std::nullopt;
+  bool fits = scales->shape().rank() == rank && x.elements() > 0;
+  for (int d = 0; fits && d < rank; ++d)
+    fits = scales->shape()[d] == (d == axis ? (x[d] + block - 1) / block : x[d]);
+  if (!fits || (zeros != nullptr && !(zeros->desc().dtype == type && zeros->shape() == scales->shape())))
+    return std::nullopt;
+  const std::span<const float> list = scales->values<float>();
+  if (!std::ranges::all_of(list, [](float scale) { return std::isfinite(scale); })) return std::nullopt;
+  ValueId q = node.input(0);
+  if (type == DType::u8 || zeros != nullptr) {
+    Blocks blocks{x[axis], block, 1};
+    for (int d = axis + 1; d < rank; ++d) blocks.inner *= x[d];
+    std::optional<Tensor> moved = type == DType::u8 ? shifted<std::uint8_t>(*integers, zeros.get(), blocks)
+                                                    : shifted<std::int8_t>(*integers, zeros.get(), blocks);
+    if (!moved) return std::nullopt;
+    q = node.add_constant(std::move(*moved), "integers");
+  }
+  BlockQuantization attributes{{list.begin(), list.end()}, axis, block};
+  return node.emit(std::make_shared<DequantizeBlocks>(std::move(attributes)), {q});
+}
+
 // Layers with a scale take these only as they are in the file, one or a list of them.
 bool needs_steps(NodeContext& node, Along along) {
   return along.block != 0 || is_computed(node) ||
@@ -169,6 +232,7 @@ std::vector<ValueId> convert_dequantize(NodeContext& node) {
       type != kUndefined && type != kFloat32)
     fail_unsupported("attribute 'output_dtype' is {}; float32 is supported", type);
   const TensorDesc& x = node.desc(node.input(0));
+  if (const auto blocks = dequantized_blocks(node, along)) return {*blocks};
   const bool wide = node.narrow_type(0) != 0 && x.dtype == DType::i32;
   if (wide || needs_steps(node, along)) return {dequantized_in_steps(node, along)};
   return {dequantized(node, node.input(0), read_quantization(node, 1, 2, x.dtype, x.shape, along.axis))};

@@ -4,6 +4,7 @@
 
 #include "layers/evaluate.h"
 #include "layers/ops/binary.h"
+#include "layers/ops/dequantize_blocks.h"
 #include "layers/ops/normalization.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/quantize.h"
@@ -97,7 +98,9 @@ std::vector<ValueId> Emitter::emit(std::string name, LayerPtr layer, std::vector
   }
   // Inferred here as well as by the builder, so that errors come without the builder's prefix.
   const std::vector<TensorDesc> outputs = layer->infer(descs);
-  if (all_constant && (layer->type() == Dequantize::kType || layer->type() == DequantizeAxis::kType)) {
+  const std::string_view type = layer->type();
+  if (all_constant &&
+      (type == Dequantize::kType || type == DequantizeAxis::kType || type == DequantizeBlocks::kType)) {
     const ValueId integers = inputs.at(0);
     // It may be folded later, so its size counts, except for the first Dequantize of integers that the file holds.
     if (!dequantized_once_.insert(integers).second || computed_.contains(integers)) charge(outputs.at(0));

@@ -11,6 +11,7 @@
 #include "layers/ops/resize.h"
 #include "layers/ops/slicing.h"
 #include "layers/ops/unary.h"
+#include "layers/ops/weight_only.h"
 #include "layers/passes/rewriter.h"
 #include "models/onnx/write/graph_writer.h"
 
@@ -45,6 +46,7 @@ int first_opset(const Graph& graph, const Node& node) {
   const auto is = [](DType type, std::initializer_list<DType> types) {
     return std::ranges::find(types, type) != types.end();
   };
+  if (layer_if<WConv>(node) != nullptr || layer_if<WLinear>(node) != nullptr) return 21;  // blocks, INT4
   const TensorDesc& y = graph.value(node.outputs[0]).desc;
   if (layer_if<Reduce>(node) != nullptr && y.dtype == DType::boolean) return 20;
   if (const auto* reshape = layer_if<Reshape>(node))

@@ -36,6 +36,8 @@ std::int32_t data_type(DType type) {
 
 namespace {
 
+constexpr std::int32_t kInt4 = 22;  // TensorProto.DataType
+
 void describe(onnx_pb::ValueInfoProto& info, const std::string& name, const TensorDesc& desc,
               bool symbolic_batch) {
   info.set_name(name);
@@ -139,6 +141,21 @@ std::string GraphWriter::initializer(const std::string& wanted, const Tensor& te
   proto.set_data_type(data_type(plain.desc().dtype));
   for (const std::int64_t extent : plain.shape().dims()) proto.add_dims(extent);
   proto.set_raw_data(plain.view().data, plain.desc().bytes());
+  proto.set_name(unique(wanted, value_names_));
+  return proto.name();
+}
+
+std::string GraphWriter::int4_initializer(const std::string& wanted, const Tensor& tensor) {
+  onnx_pb::TensorProto& proto = *proto_.add_initializer();
+  proto.set_data_type(kInt4);
+  for (const std::int64_t extent : tensor.shape().dims()) proto.add_dims(extent);
+  const std::span<const std::int8_t> values = tensor.values<std::int8_t>();
+  std::string bytes((values.size() + 1) / 2, '\0');
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto half = static_cast<unsigned>(values[i]) & 15U;
+    bytes[i / 2] = static_cast<char>(static_cast<unsigned char>(bytes[i / 2]) | half << 4 * (i % 2));
+  }
+  proto.set_raw_data(std::move(bytes));
   proto.set_name(unique(wanted, value_names_));
   return proto.name();
 }

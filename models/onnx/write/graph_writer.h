@@ -48,6 +48,8 @@ class GraphWriter {
 
   /// An initializer named `wanted`, with a number appended where that is taken. Returns its name.
   std::string initializer(const std::string& wanted, const Tensor& tensor);
+  /// The same of integers (i8) from -8 to 7 as INT4, two in a byte.
+  std::string int4_initializer(const std::string& wanted, const Tensor& tensor);
   std::string integers(const std::string& wanted, const std::vector<std::int64_t>& values);
   /// A number of the type of `like`; f32 without it and for INT8 values.
   std::string number(const std::string& wanted, double value, ValueId like = kNoValue);
@@ -137,5 +139,6 @@ bool write_selecting_layer(GraphWriter& writer, const Node& node);  // Where, Ar
 bool write_position_layer(GraphWriter& writer,
                           const Node& node);  // by positions that are data, TopK, CumSum, Recurrent
 bool write_int8_layer(GraphWriter& writer, const Node& node);
+bool write_stored_layer(GraphWriter& writer, const Node& node);  // WConv, WLinear
 
 }  // namespace pipit::internal::onnx

@@ -16,7 +16,7 @@ namespace {
 
 // The IR version that came with an opset.
 constexpr std::int64_t ir_version(int opset) {
-  return opset < 19 ? 8 : 9;
+  return opset < 19 ? 8 : opset < 21 ? 9 : 10;
 }
 
 // A protocol buffer counts its bytes in an int.
@@ -38,9 +38,10 @@ void write_nodes(onnx::GraphWriter& writer) {
   std::vector<std::string> unsupported;
   for (const Node& node : writer.graph().nodes()) {
     try {
-      if (!onnx::write_int8_layer(writer, node) && !onnx::write_conv_layer(writer, node) &&
-          !onnx::write_elementwise_layer(writer, node) && !onnx::write_movement_layer(writer, node) &&
-          !onnx::write_selecting_layer(writer, node) && !onnx::write_position_layer(writer, node))
+      if (!onnx::write_int8_layer(writer, node) && !onnx::write_stored_layer(writer, node) &&
+          !onnx::write_conv_layer(writer, node) && !onnx::write_elementwise_layer(writer, node) &&
+          !onnx::write_movement_layer(writer, node) && !onnx::write_selecting_layer(writer, node) &&
+          !onnx::write_position_layer(writer, node))
         fail_unsupported("layer {} has no form here", node.layer->type());
     } catch (const UnsupportedError& e) {
       unsupported.push_back(fmt::format("node '{}': {}", node.name, e.what()));

@@ -8,6 +8,7 @@
 #include "layers/ops/cast.h"
 #include "layers/ops/channel_shuffle.h"
 #include "layers/ops/conv_transpose.h"
+#include "layers/ops/dequantize_blocks.h"
 #include "layers/ops/dynamic_int8.h"
 #include "layers/ops/gemm.h"
 #include "layers/ops/grid_sample.h"
@@ -95,6 +96,10 @@ auto attributes<QuantizeAxis>() {
 template <>
 auto attributes<DequantizeAxis>() {
   return attributes<QuantizeAxis>();
+}
+template <>
+auto attributes<DequantizeBlocks>() {
+  return BlockQuantization{{0.5F, -0.25F}, 1, 8};
 }
 template <>
 auto attributes<QConv>() {
@@ -188,12 +193,12 @@ struct Layers {
   static void check() { (expect_sensitive<L>(), ...); }
 };
 
-using All =
-    Layers<ArgMax, BatchNorm, Binary, Cast, ChannelShuffle, Concat, Conv, ConvTranspose, CumSum, DepthToSpace,
-           Dequantize, DequantizeAxis, DynamicQConv, DynamicQuantize, Expand, Gather, GatherIndexed, Gemm,
-           GridSample, InstanceNorm, LayerNorm, Lrn, MatMul, NormalizeImage, Pad, Pool, QAdd, QAveragePool,
-           QConv, QMul, QUnary, Quantize, QuantizeAxis, Recurrent, Reduce, Reshape, Resize, ScatterIndexed,
-           Slice, Softmax, Split, Tile, TopK, ToLayout, Transpose, Unary, WConv, WLinear, Where>;
+using All = Layers<ArgMax, BatchNorm, Binary, Cast, ChannelShuffle, Concat, Conv, ConvTranspose, CumSum,
+                   DepthToSpace, Dequantize, DequantizeAxis, DequantizeBlocks, DynamicQConv, DynamicQuantize,
+                   Expand, Gather, GatherIndexed, Gemm, GridSample, InstanceNorm, LayerNorm, Lrn, MatMul,
+                   NormalizeImage, Pad, Pool, QAdd, QAveragePool, QConv, QMul, QUnary, Quantize, QuantizeAxis,
+                   Recurrent, Reduce, Reshape, Resize, ScatterIndexed, Slice, Softmax, Split, Tile, TopK,
+                   ToLayout, Transpose, Unary, WConv, WLinear, Where>;
 
 TEST(Identity, KnowsEveryAttributeOfEveryLayer) {
   ASSERT_EQ(All::types(), default_registry().layer_types(DeviceKind::cpu))
