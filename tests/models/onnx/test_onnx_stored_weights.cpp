@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "layers/ops/reshaping.h"
 #include "layers/ops/weight_only.h"
 #include "layers/passes/rewriter.h"
 #include "layers/passes/stored_weights.h"
