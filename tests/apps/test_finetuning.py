@@ -57,10 +57,16 @@ class Rounding(unittest.TestCase):
         torch.testing.assert_close(self.scale.grad, torch.tensor(0.4 + 0.0 - 0.2 + 127 - 127), rtol=0, atol=1e-4)
 
     def test_sums_are_rounded_once(self):
-        one, three = torch.tensor([26634.0]), torch.tensor([3.0])
-        value = Scaled(((one, torch.tensor(0.001)), (three, torch.tensor(0.1))), positive=True)
+        sums, scale = torch.tensor([26634.0]), torch.tensor(0.001)
+        value = Scaled(((sums, scale), (torch.tensor([3.0]), torch.tensor(0.1))), positive=True)
         self.assertEqual(value.rounded(torch.tensor(0.5), "s", -127, 127).tolist(), [54])
         self.assertAlmostEqual(value.real().item(), 26.934, places=4)
+
+    def test_scales_are_divided_first(self):
+        """In f32 1800 * (0.0038 / 0.24) is rounded to 28, and 1800 * 0.0038 / 0.24 to 29."""
+        sums, scale, step = torch.tensor([1800.0, 26400.0]), torch.tensor([0.0038, 0.0023]), torch.tensor([0.24, 0.48])
+        self.assertEqual((sums * scale / step).round().tolist(), [29, 127])
+        self.assertEqual(Scaled(((sums, scale),)).rounded(step, "s", -127, 127).tolist(), [28, 126])
 
 
 class TrainingTest(CommandTest):
