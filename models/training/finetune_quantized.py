@@ -30,7 +30,7 @@ EXAMPLES = """examples:
 
 
 def main() -> None:
-    parser = finetuning.make_parser("quantized", __doc__, EXAMPLES, epochs=20, learning_rate=0.002)
+    parser = finetuning.make_parser("quantized", __doc__, EXAMPLES, epochs=20, learning_rate=0.01)
     parser.add_argument("--scales", choices=("fixed", "learned"), default="fixed",
         help="whether the scales stay as calibrated or are trained, too (default %(default)s)")  # fmt: skip
     arguments = finetuning.parse(parser)

@@ -281,11 +281,9 @@ class QuantizedNetwork(OnnxNetwork):
             return x
         shape = (x.terms[0][0] if isinstance(x, Scaled) else x).shape
         scale = along(self._scale(name, math.prod(shape[1:]), high), attributes.get("axis", 1), len(shape))
-        if isinstance(x, Scaled):
-            integers = x.rounded(scale, name, low, high)
-        else:
-            integers = Round.apply(x / scale, low, high)
-        return Scaled(((integers, scale),), name)
+        if not isinstance(x, Scaled):
+            return Scaled(((Round.apply(x / scale, low, high), scale),), name)
+        return Scaled(((x.rounded(scale, name, low, high), scale),), name)
 
     def _dequantize(self, attributes: dict, inputs: list[str], x: Any) -> Tensor | Scaled:
         name, scale_name = inputs[:2]
