@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/classification.h"
+#include "pipit/detail/walked_images.h"
 #include "pipit/pruning/search.h"
 #include "pipit/pruning/speedup_goal.h"
 #include "tests/pipit/models.h"
