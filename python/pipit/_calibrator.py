@@ -44,8 +44,9 @@ class Calibrator:
 
         root: the folder that the plan's names of image files are relative to; unset: they are absolute paths. A plan
         has the bytes of calibrate(model, FOLDER) with root=FOLDER.
-        Options: those of load(), preset=, resize=, crop=, interpolation=, mean=, std=, bgr=, method=, percentile=,
-        per_channel_weights=, equalize=, strict=. Raises what calibrate() does.
+        Options: those of load(), preset=, resize=, crop=, interpolation=, mean=, std=, bgr=, ignore_exif_orientation=,
+        method=, percentile=, per_channel_weights=, equalize=, strict=. Raises what calibrate() does, and ArgumentError
+        for bias_correction=, which needs all images at once.
         """
         from pipit import _types
 

@@ -69,8 +69,8 @@ class Classifier:
 
         model: the path of an ONNX file, or a name that `pipit models` lists. labels: the classes' names, or a file with
         them; unset: those that the model stores. Options: those of load(), preset=, resize=, crop=, interpolation=,
-        mean=, std=, bgr=, scores=, threshold=. Notes go to the logger "pipit". Raises what load() does, and Error for a
-        model that is not an image classifier.
+        mean=, std=, bgr=, ignore_exif_orientation=, scores=, threshold=. Notes go to the logger "pipit". Raises what
+        load() does, and Error for a model that is not an image classifier.
         """
         self._ignore_exif = bool(options.get("ignore_exif_orientation"))
         name = model_name(model)

@@ -113,10 +113,10 @@ def calibrate(
     """Runs a model in fp32 on the CPU over images, or folders of them, and writes the INT8 scales of its tensors to the
     plan `output`. The same images give the same plan; a hundred images of all kinds are a good start.
 
-    Options: those of load(), preset=, resize=, crop=, interpolation=, mean=, std=, bgr=, method=, percentile=,
-    histograms=, trt_cache=, trt_version=, ncnn_table=, per_channel_weights=, equalize=, bias_correction=, skip=,
-    limit=, strict=; check=FOLDER evaluates the plan against fp32 on other images (`checked` of the result), with
-    truth=, labels=, scores=, threshold=, check_limit=.
+    Options: those of load(), preset=, resize=, crop=, interpolation=, mean=, std=, bgr=, ignore_exif_orientation=,
+    method=, percentile=, histograms=, trt_cache=, trt_version=, ncnn_table=, per_channel_weights=, equalize=,
+    bias_correction=, skip=, limit=, strict=; check=FOLDER evaluates the plan against fp32 on other images (`checked` of
+    the result), with truth=, labels=, scores=, threshold=, check_limit=.
     """
     native, files = _pipit.CalibrateOptions(), _plan_files(output)
     if "plan" in options:  # also the name of a member of the structs
@@ -161,8 +161,8 @@ def diff(
     """Runs a model in fp32 and in INT8 with the scales of a plan over images, or folders of them, and compares every
     layer.
 
-    Options: those of load(), preset=, resize=, crop=, interpolation=, mean=, std=, bgr=, limit=, shares=, share_limit=,
-    strict=.
+    Options: those of load(), preset=, resize=, crop=, interpolation=, mean=, std=, bgr=, ignore_exif_orientation=,
+    limit=, shares=, share_limit=, strict=.
     """
     native = _pipit.DiffOptions()
     assign("diff", options, native, native.load, native.preprocess)
@@ -283,8 +283,8 @@ def quantize(
 
 def annotate(model: StrPath, output: StrPath, **options: Unpack[AnnotateOptions]) -> _pipit.AnnotatedFile:
     """Writes a copy of an ONNX file that stores labels=FILE, the preprocessing (preset=, resize=, crop=,
-    interpolation=, mean=, std=, bgr=) and the kind of its scores=. Raises ArgumentError if there is nothing to
-    store."""
+    interpolation=, mean=, std=, bgr=) and the kind of its scores=. threshold= and ignore_exif_orientation= are not
+    stored. Raises ArgumentError if there is nothing to store."""
     native = _pipit.AnnotateOptions()
     classifier = native.classifier
     assign("annotate", options, classifier, classifier.preprocess)
