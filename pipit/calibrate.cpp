@@ -326,8 +326,7 @@ struct Calibrator::State {
         notes(std::move(prepared.notes)),
         strict(options.strict),
         session(calibration_session(
-            name,
-            options.equalize ? equalized(plan, std::move(prepared.fused), notes) : std::move(prepared.fused),
+            name, options.equalize ? equalized(plan, prepared.fused, notes) : std::move(prepared.fused),
             planning_of(options), notes)),
         observer(session.plan(), session.pool()),
         inputs(session.plan().graph()) {

@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "layers/ops/normalization.h"
+#include "layers/passes/rewriter.h"
 
 namespace pipit::internal {
 

@@ -189,7 +189,7 @@ Session calibration_session(const std::string& model, Graph fused, PlanOptions p
   });
 }
 
-Graph equalized(QuantizationPlan& plan, Graph fused, std::vector<std::string>& notes) {
+Graph equalized(QuantizationPlan& plan, const Graph& fused, std::vector<std::string>& notes) {
   plan.equalized = equalization(fused);
   if (plan.equalized.empty())
     notes.emplace_back(
@@ -226,7 +226,7 @@ Calibrated calibrate_on(QuantizationPlan& plan, const std::string& model, Graph 
                         const ImagesDone& progress, bool strict, const ImageChecks& checks) {
   Calibrated done;
   std::vector<std::string>& notes = done.notes;
-  if (corrections.equalize) fused = equalized(plan, std::move(fused), notes);
+  if (corrections.equalize) fused = equalized(plan, fused, notes);
   const Graph weights = corrections.bias_correction ? fused : Graph{};
   Session session = calibration_session(model, std::move(fused), std::move(planning), notes);
   CalibrationObserver observer(session.plan(), session.pool());

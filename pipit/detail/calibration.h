@@ -43,7 +43,7 @@ Session calibration_session(const std::string& model, Graph fused, PlanOptions p
                             std::vector<std::string>& notes);
 
 /// Divides the channels of `fused` as the plan then says (quant/equalize.h); a note where there is nothing to do.
-Graph equalized(QuantizationPlan& plan, Graph fused, std::vector<std::string>& notes);
+Graph equalized(QuantizationPlan& plan, const Graph& fused, std::vector<std::string>& notes);
 
 /// The plan's tensors, with their histograms and without scales.
 void set_observed(QuantizationPlan& plan, const CalibrationObserver& observer);
