@@ -29,12 +29,8 @@ void check_options(const CompileOptions& options) {
   only_for(Precision::int8, !options.keep.empty(), "layers to keep are");
   only_for(Precision::w4, options.group_size != 0, "a group size is");
   only_for(Precision::int8_dynamic, !options.per_sample_scales, "the kind of dynamic scales is");
-  const bool gpu = options.planning.device == DeviceKind::cuda;
-  if (!options.gpus.empty() && !gpu) fail("GPUs are given, but the device is the CPU");
-  if (gpu && precision == Precision::int8_dynamic)
-    fail_unsupported(
-        "precision {} runs on the CPU only; use device cpu, or fp32, fp16, bf16, int8, w8 or w4 on a GPU",
-        precision_name(precision));
+  if (!options.gpus.empty() && options.planning.device != DeviceKind::cuda)
+    fail("GPUs are given, but the device is the CPU");
 }
 
 // quantize_graph() with the options' plan. Names of nodes that are kept are added to the target's.
@@ -77,9 +73,12 @@ std::function<Rewritten(Graph, PassTarget&)> quantization(const CompileOptions& 
     case Precision::int8:
       return [&](const Graph& fused, PassTarget& target) { return quantize_by_plan(fused, options, target); };
     case Precision::int8_dynamic:
-      return [&](Graph fused, PassTarget& /*target*/) {
-        return none_is_unsupported(quantize_dynamically(std::move(fused), {options.per_sample_scales}),
-                                   Precision::int8_dynamic, "convolution or matrix product that is worth it");
+      return [&](Graph fused, PassTarget& target) {
+        const DynamicQuantizeAttributes how{
+            .per_sample = options.per_sample_scales,
+            .type = target.device == DeviceKind::cuda ? DType::i8 : DType::u8};
+        return none_is_unsupported(quantize_dynamically(std::move(fused), how), Precision::int8_dynamic,
+                                   "convolution or matrix product that is worth it");
       };
     case Precision::w8:
     case Precision::w4:

@@ -53,8 +53,8 @@ struct Compiled {
 /// Throws Error when options are of another precision than planning.precision, when there is no such device (both
 /// before anything is done), when `scales` do not fit the graph, or what ExecutionPlan::build throws; UnsupportedError
 /// when nothing of the graph could compute in the precision: int8 without scales, a model that is quantized already
-/// and holds its own, no layer that w8 or w4 could store; and for int8_dynamic on a GPU. Where `scales`
-/// keep every layer in floating point there is nothing to compute in INT8, and the plans say fp32.
+/// and holds its own, no layer that w8 or w4 could store. Where `scales` keep every layer in floating point there
+/// is nothing to compute in INT8, and the plans say fp32.
 Compiled compile(Graph graph, const CompileOptions& options = {});
 
 /// What compile() asks of a graph first, for callers that read a plan in between: throws UnsupportedError when the

@@ -26,7 +26,7 @@ enum class Precision : std::uint8_t {
   fp16,          ///< activations and most weights are stored as halves (f16)
   bf16,          ///< the same as bfloat16: the range of f32 and 8 bits of precision, products summed in f32
   int8,          ///< static: scales from a quantization plan, which calibration makes
-  int8_dynamic,  ///< scales of activations found at run time; CPU only
+  int8_dynamic,  ///< scales of activations found at run time
   w8,  ///< weights of fully connected layers and 1x1 convolutions in 8 bits; all else is f32, on a GPU fp16
   w4,  ///< the same in 4 bits
 };

@@ -17,10 +17,13 @@ namespace {
 constexpr std::int64_t kMaxDepth = 60'000;
 constexpr std::int64_t kMinGroup = 4;
 
-bool is_taken(const Graph& graph, const Node& node) {
+bool is_taken(const Graph& graph, const Node& node, DType type) {
   if (!has_constant_weights(graph, node)) return false;
   const Shape& weights = graph.value(node.inputs[1]).desc.shape;
   if (const auto* conv = layer_if<Conv>(node)) {
+    // GPUs have kernels for these.
+    if (type == DType::i8 && (conv->attributes().groups != 1 || conv->attributes().window.rank != 2))
+      return false;
     return weights.elements() / weights[0] < kMaxDepth &&
            (conv->attributes().groups == 1 || weights[1] >= kMinGroup);
   }
@@ -40,7 +43,7 @@ class DynamicQuantizer {
   Rewritten run() {
     int changes = 0;
     for (const Node& node : graph_.nodes()) {
-      if (is_taken(graph_, node)) {
+      if (is_taken(graph_, node, quantize_->attributes().type)) {
         emit(node);
         ++changes;
       } else {

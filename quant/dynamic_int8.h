@@ -13,7 +13,8 @@ namespace pipit::internal {
 /// in f32, and so do the activations between layers.
 /// Stay in f32: convolutions of fewer than 4 channels in a group (depthwise ones above all: they are bound by reading
 /// their f32 input, which quantizing would read twice more), products of vectors, and depths of 60,000 or more, whose
-/// sums might leave int32.
+/// sums might leave int32. Where the integers are i8, as GPUs want them, also convolutions that are not of two
+/// dimensions or have groups.
 /// Weights that `graph` alone holds are freed one by one. Throws Error for a weight that is not finite.
 Rewritten quantize_dynamically(Graph graph, const DynamicQuantizeAttributes& scales);
 

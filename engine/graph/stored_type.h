@@ -5,10 +5,11 @@
 
 namespace pipit::internal {
 
-/// With weights in 8 or 4 bits a GPU stores activations as halves, a CPU as f32.
+/// In w8, w4 and int8_dynamic a GPU stores halves, a CPU f32.
 constexpr DType stored_type(Precision precision, DeviceKind device) {
-  const bool weights_only = precision == Precision::w8 || precision == Precision::w4;
-  return weights_only && device == DeviceKind::cuda ? DType::f16 : stored_type(precision);
+  const bool halves =
+      precision == Precision::w8 || precision == Precision::w4 || precision == Precision::int8_dynamic;
+  return halves && device == DeviceKind::cuda ? DType::f16 : stored_type(precision);
 }
 
 }  // namespace pipit::internal

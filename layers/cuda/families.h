@@ -53,6 +53,10 @@ void register_cuda_qelementwise(Registry& registry);  // Quantize, Dequantize, Q
 void register_cuda_qfunctions(Registry& registry);    // QUnary, QMul
 void register_cuda_qpool(Registry& registry);         // maxima of integers, QAveragePool
 
+// INT8 with scales that are found at run time.
+void register_cuda_dynamic_quantize(Registry& registry);
+void register_cuda_dynamic_gemm(Registry& registry);  // DynamicQConv
+
 // Weights in 8 and 4 bits.
 void register_cuda_packed_gemm(Registry& registry);  // WLinear, WConv
 

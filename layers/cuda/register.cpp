@@ -21,6 +21,8 @@ void register_cuda(Registry& registry) {
   register_cuda_linear_skinny(registry);
   register_cuda_linear(registry);
   register_cuda_packed_gemm(registry);
+  register_cuda_dynamic_quantize(registry);
+  register_cuda_dynamic_gemm(registry);
   register_cuda_unary(registry);
   register_cuda_binary(registry);
   register_cuda_cast(registry);

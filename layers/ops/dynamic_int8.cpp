@@ -14,8 +14,10 @@ std::vector<TensorDesc> DynamicQuantize::infer(std::span<const TensorDesc* const
   check_operand(x, x.shape, DType::f32, kType, "x");
   if (x.shape.rank() == 0 && !attributes_.affine) fail("DynamicQuantize: x is a scalar");
   if (attributes_.affine) return {{x.shape, DType::u8}, {Shape{}, DType::f32}, {Shape{}, DType::u8}};
+  if (attributes_.type != DType::u8 && attributes_.type != DType::i8)
+    fail("DynamicQuantize: to {}; expected u8 or i8", dtype_name(attributes_.type));
   const std::int64_t scales = attributes_.per_sample ? x.shape[0] : 1;
-  return {{x.shape, kDynamicBytes.dtype}, {Shape{scales}, DType::f32}};
+  return {{x.shape, attributes_.type}, {Shape{scales}, DType::f32}};
 }
 
 bool DynamicQuantize::is_batch_independent(const SampledInputs& inputs) const {
@@ -38,8 +40,8 @@ std::vector<TensorDesc> DynamicQConv::infer(std::span<const TensorDesc* const> i
   check_inputs(inputs, kType, 2, 5);
   const TensorDesc& q = *inputs[0];
   const TensorDesc* zero_point = optional_input(inputs, kZeroPoint);
-  if (q.dtype != DType::u8 && (q.dtype != DType::i8 || zero_point == nullptr))
-    fail("DynamicQConv: q is {}; expected u8, or with a zero point i8", dtype_name(q.dtype));
+  if (q.dtype != DType::u8 && q.dtype != DType::i8)
+    fail("DynamicQConv: q is {}; expected u8 or i8", dtype_name(q.dtype));
   if (zero_point != nullptr && (zero_point->dtype != q.dtype || zero_point->elements() != 1))
     fail("DynamicQConv: the zero point is {}; expected one {}", zero_point->str(), dtype_name(q.dtype));
   TensorDesc weights = *inputs[1];

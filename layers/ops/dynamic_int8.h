@@ -10,8 +10,11 @@
 
 namespace pipit::internal {
 
-/// The type of dynamic activations: u8 with zero point 128, in [1, 255].
-inline constexpr Quantization kDynamicBytes{1, 128, DType::u8};
+/// The type of dynamic activations: u8 with zero point 128, in [1, 255], or i8 with zero point 0, in [-127, 127].
+constexpr Quantization dynamic_bytes(DType type) {
+  return {1, type == DType::u8 ? 128 : 0, type};
+}
+inline constexpr Quantization kDynamicBytes = dynamic_bytes(DType::u8);
 
 struct DynamicQuantizeAttributes {
   /// One scale for every entry of dimension 0, so that an image's result does not depend on the other images of its
@@ -19,9 +22,11 @@ struct DynamicQuantizeAttributes {
   bool per_sample = true;
   /// As ONNX DynamicQuantizeLinear: one scale for all, and a zero point.
   bool affine = false;
+  /// u8 or i8, where it is not affine.
+  DType type = DType::u8;
 };
 
-/// Inputs: x (f32, at least one dimension). Outputs: q, shaped like x, u8 as kDynamicBytes; scales f32 [S], S = the
+/// Inputs: x (f32, at least one dimension). Outputs: q, shaped like x, as dynamic_bytes(type); scales f32 [S], S = the
 /// extent of dimension 0 or 1, of neighbouring parts of x of equal size. scale and q are those of dynamic_scale() and
 /// its reciprocal (layers/ops/quantization.h). Where it is affine: q, u8 as AffineScale::quantization(); a scale f32 []
 /// and a zero point u8 [], those of affine_scale().
@@ -49,10 +54,10 @@ struct DynamicQConvAttributes {
 /// value += residual, in this order, each operation rounded to f32; y = the activation of it, NaN stays. With a zero
 /// point, value = float(sum) * (s * weight_scale), as ONNX graphs have it, and S is 1. An image with
 /// a NaN or an infinity has the scale NaN, and so every y of it is NaN.
-/// Inputs: q [N, C, spatial...] (u8, or with a zero point i8); weights [O, C/groups, kernel...] (i8 or u8); bias [O]
-/// (f32, optional); residual (f32, shaped like y, optional); scales [S] or [] (f32), S divides N; zero point of q (one
-/// element of its type; absent: 128); sum bias [O] (i32, optional). Output f32. Depths whose sums may leave int32 are
-/// refused: about 33,000 with weight_zero_points, 65,000 without.
+/// Inputs: q [N, C, spatial...] (u8 or i8); weights [O, C/groups, kernel...] (i8 or u8); bias [O] (f32, optional);
+/// residual (f32, shaped like y, optional); scales [S] or [] (f32), S divides N; zero point of q (one element of its
+/// type; absent: that of dynamic_bytes()); sum bias [O] (i32, optional). Output f32. Depths whose sums may leave int32
+/// are refused: about 33,000 with weight_zero_points, 65,000 without.
 class DynamicQConv final : public LayerOf<DynamicQConv, DynamicQConvAttributes> {
  public:
   static constexpr std::string_view kType = "DynamicQConv";

@@ -9,6 +9,7 @@
 #include "engine/graph/stored_type.h"
 #include "layers/ops/cast.h"
 #include "layers/ops/conv.h"
+#include "layers/ops/dynamic_int8.h"
 #include "layers/ops/gemm.h"
 #include "layers/ops/qconv.h"
 #include "layers/ops/quantize.h"
@@ -50,7 +51,8 @@ bool converts_image(const Graph& graph, const Node& node) {
 }
 
 bool reads_f32(const Node& node) {
-  return layer_if<Quantize>(node) != nullptr || layer_if<QConv>(node) != nullptr;
+  return layer_if<Quantize>(node) != nullptr || layer_if<QConv>(node) != nullptr ||
+         layer_if<DynamicQuantize>(node) != nullptr;
 }
 
 // An image as the user gives it that only such convolutions read, and only as their image, beside what reads f32
@@ -78,11 +80,11 @@ bool written_wide(const Rewriter& rewriter, ValueId id) {
          graph.value(id).desc.elements() > 0;
 }
 
-// Which f32 values are stored in 16 bits: in fp16 and bf16, and on a GPU in w8 and w4, all of them. In INT8 those of
-// regions with a matrix product in floating point, where a region is what floating-point layers connect: everything
-// else there (a shortcut between two INT8 layers, the logits) gains little and stays exact. A node that is to be f32
-// keeps its whole region so, else one that is to be bf16 makes its whole region bf16. On a GPU other regions are f16,
-// on the CPU they are f32.
+// Which f32 values are stored in 16 bits: in fp16 and bf16, and on a GPU in w8, w4 and int8_dynamic, all of them. In
+// INT8 those of regions with a matrix product in floating point, where a region is what floating-point layers connect:
+// everything else there (a shortcut between two INT8 layers, the logits) gains little and stays exact. A node that is
+// to be f32 keeps its whole region so, else one that is to be bf16 makes its whole region bf16. On a GPU other regions
+// are f16, on the CPU they are f32.
 class HalfValues {
  public:
   HalfValues(const Graph& graph, Precision precision, DeviceKind device, const KeptNodes& kept)
@@ -90,6 +92,11 @@ class HalfValues {
         region_(graph.values().size()),
         type_(graph.values().size(), stored_type(precision, device)) {
     std::iota(region_.begin(), region_.end(), std::size_t{0});
+    for (const Node& node : graph.nodes()) {
+      // Scales of activations are exact.
+      if (layer_if<DynamicQuantize>(node) != nullptr)
+        type_[static_cast<std::size_t>(node.outputs[1])] = DType::f32;
+    }
     if (precision != Precision::int8) return;
     for (const Node& node : graph.nodes()) {
       if (!computes_in_integers(node)) connect(node);

@@ -126,13 +126,13 @@ struct KeptNodes {
   std::set<std::string> bf16;
 };
 
-/// Stores floating-point values in the precision's element type (on a GPU that of w8 and w4 is f16), converting at the
-/// graph's inputs and outputs. Runs after assign_layouts; nothing that infers shapes may run after it. fp32 changes
-/// nothing of that. On a GPU a first convolution reads an f32 image itself, a first one in INT8 of up to four channels
-/// quantizes it itself (in fp32 too, where the graph is of a quantized file), and a last Gemm or WLinear writes f32
-/// itself: no conversions there. In int8, floating-point layers that are connected with a matrix product among them
-/// store 16 bits, unless one of them is in `kept.f32`: bfloat16 if one of them is in `kept.bf16`, else on a GPU halves.
-/// Other values stay f32.
+/// Stores floating-point values in the precision's element type (on a GPU that of w8, w4 and int8_dynamic is f16),
+/// converting at the graph's inputs and outputs. Runs after assign_layouts; nothing that infers shapes may run after
+/// it. fp32 changes nothing of that. On a GPU a first convolution reads an f32 image itself, a first one in INT8 of up
+/// to four channels quantizes it itself (in fp32 too, where the graph is of a quantized file), and a last Gemm or
+/// WLinear writes f32 itself: no conversions there. Scales of a DynamicQuantize stay f32. In int8, floating-point
+/// layers that are connected with a matrix product among them store 16 bits, unless one of them is in `kept.f32`:
+/// bfloat16 if one of them is in `kept.bf16`, else on a GPU halves. Other values stay f32.
 Rewritten assign_precision(const Graph& graph, Precision precision, DeviceKind device = DeviceKind::cpu,
                            const KeptNodes& kept = {});
 

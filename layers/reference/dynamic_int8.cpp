@@ -51,10 +51,11 @@ void run_quantize(const DynamicQuantize& layer, std::span<const ConstTensorView>
     found.push_back(dynamic_scale(largest));
     scales[s] = found.back().scale;
   }
-  const StepBounds bounds = step_bounds(kDynamicBytes, -INFINITY, INFINITY);
+  const Quantization bytes = dynamic_bytes(layer.attributes().type);
+  const StepBounds bounds = step_bounds(bytes, -INFINITY, INFINITY);
   loop.for_each([&](const auto& at) {
     const float steps = x[at[1]] * found[static_cast<std::size_t>(at[1] / size)].inverse;
-    q[at[0]] = static_cast<std::uint8_t>(requantize(steps, bounds, kDynamicBytes.zero_point));
+    q[at[0]] = static_cast<std::uint8_t>(requantize(steps, bounds, bytes.zero_point));
   });
 }
 
@@ -103,7 +104,8 @@ void run_conv(const DynamicQConv& layer, std::span<const ConstTensorView> inputs
   const bool has_zero_point =
       inputs.size() > DynamicQConv::kZeroPoint && inputs[DynamicQConv::kZeroPoint].present();
   const Steps input{inputs[0].data, inputs[0].desc.dtype,
-                    has_zero_point ? byte_at(inputs[DynamicQConv::kZeroPoint], 0) : kDynamicBytes.zero_point};
+                    has_zero_point ? byte_at(inputs[DynamicQConv::kZeroPoint], 0)
+                                   : dynamic_bytes(inputs[0].desc.dtype).zero_point};
   const std::vector<int> zero_points = zero_points_of_outputs(layer.attributes(), y.channels);
   const auto* sum_bias = optional_data<std::int32_t>(inputs, DynamicQConv::kSumBias);
   const float* bias = optional_data<float>(inputs, 2);

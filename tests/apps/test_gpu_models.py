@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import unittest
 
-from command import MODEL, OK, PIPIT, UNSUPPORTED, CommandTest, main
+from command import MODEL, OK, PIPIT, CommandTest, main
 
 DATA = pathlib.Path(os.environ.get("PIPIT_TEST_DATA", ""))
 
@@ -78,7 +78,7 @@ class GpuModels(CommandTest):
 @unittest.skipIf(PROBLEM, PROBLEM)
 @unittest.skipUnless("PIPIT_TEST_DATA" in os.environ, "PIPIT_TEST_DATA does not name a folder of models and images")
 class GpuInt8(CommandTest):
-    """diff and tune measure the GPU, and what runs on the CPU only does not run there."""
+    """diff and tune measure the GPU, and so do precisions without a plan."""
 
     def setUp(self):
         super().setUp()
@@ -145,15 +145,16 @@ class GpuInt8(CommandTest):
         self.assertEqual({kept if isinstance(kept, str) else kept["precision"] for kept in plan["keep"].values()}, {"fp16"})
         self.assertEqual(max(step["kept"] for step in result["steps"]), len(result["kept"]))
 
-    def test_the_precision_of_the_cpu_is_refused(self):
-        done = self.pipit("inspect", MODEL, "--device", "cuda", "--precision", "int8-dynamic", code=UNSUPPORTED)
-        self.assert_one_line_error(done, "int8-dynamic", "runs on the CPU only")
-
     def test_products_with_stored_weights_run_on_the_gpu(self):
         for precision in ("w8", "w4"):
             layers = self.json("inspect", MODEL, "--device", "cuda", "--precision", precision)["layers"]
             kernels = {layer["kernel"] for layer in layers if layer["type"] in ("WLinear", "WConv")}
             self.assertEqual(kernels, {"packed_gemm"}, precision)
+
+    def test_dynamic_scales_stay_on_the_gpu(self):
+        layers = self.json("inspect", MODEL, "--device", "cuda", "--precision", "int8-dynamic")["layers"]
+        kernels = {layer["type"]: layer["kernel"] for layer in layers if layer["type"].startswith("Dynamic")}
+        self.assertEqual(kernels, {"DynamicQuantize": "samples", "DynamicQConv": "implicit_gemm"})
 
 
 if __name__ == "__main__":

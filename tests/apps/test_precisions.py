@@ -2,7 +2,7 @@
 
 import collections
 
-from command import MODEL, UNSUPPORTED, USAGE, CommandTest, main
+from command import MODEL, USAGE, CommandTest, main
 
 SHORT = ("--runs", 1, "--warmup", 1, "--seconds", 0, "--quiet")
 
@@ -52,19 +52,6 @@ class Precisions(CommandTest):
                            "--dynamic-scales", "per-tensor", *SHORT)
         self.assertEqual([row["precision"] for row in result["results"]], ["fp32", "int8-dynamic", "w8", "w4"])
         self.assertFalse([row for row in result["results"] if "error" in row])
-
-    def test_a_gpu_is_no_place_for_that_of_the_cpu(self):
-        image = self.write_bmp("images/frog/1.bmp", (200, 40, 90))
-        for command in (("inspect", MODEL), ("profile", MODEL, "--runs", 1), ("classify", MODEL, image),
-                        ("evaluate", MODEL, "images"), ("inspect", MODEL, "--allow-fallback")):
-            with self.subTest(command):
-                done = self.pipit(*command, "--precision", "int8-dynamic", "--device", "cuda", code=UNSUPPORTED)
-                self.assert_one_line_error(done, "precision int8-dynamic runs on the CPU only", "int8, w8 or w4 on a GPU")
-                self.assertEqual(done.stdout, "")
-        if self.has_gpu():
-            result = self.json("bench", MODEL, "--precision", "w8,int8-dynamic", "--device", "cuda", *SHORT, code=UNSUPPORTED)
-            self.assertEqual([("error" in row, row["precision"]) for row in result["results"]],
-                             [(False, "w8"), (True, "int8-dynamic")])
 
     def test_options_of_another_precision_are_refused(self):
         for arguments, names in ((("--group-size", 32), "--group-size"),

@@ -149,18 +149,6 @@ TEST_F(Compile, KeepsLayersInBf16NextToIntegers) {
             scores(compile(graph, in(Precision::bf16)).plans[0], image));
 }
 
-// Whether there is a GPU or not.
-TEST_F(Compile, RefusesOnAGpuWhatRunsOnTheCpuOnly) {
-  CompileOptions options = in(Precision::int8_dynamic);
-  options.planning.device = DeviceKind::cuda;
-  for (const bool fallback : {false, true}) {
-    options.planning.allow_fallback = fallback;
-    EXPECT_THAT([&] { compile(graph, options); },
-                ThrowsMessage<UnsupportedError>(AllOf(HasSubstr("int8-dynamic runs on the CPU only"),
-                                                      HasSubstr("int8, w8 or w4 on a GPU"))));
-  }
-}
-
 TEST_F(Compile, RefusesToQuantizeTwice) {
   const Graph quantized = quantize_graph(graph, calibrated(graph, random, 4)).graph;
   EXPECT_EQ(scores(compile(quantized, in(Precision::fp32)).plans[0], image).size(), 10U);

@@ -134,6 +134,7 @@ Refusal refuse_tile(const NodeSpec& spec) {
   if (Refusal reason = refuse_reduced_precision(spec)) return reason;
   const TensorDesc& y = spec.outputs[0];
   if (spec.constant(1) == nullptr) return "weights are computed at run time";
+  if (spec.inputs[0]->dtype == DType::i8 && !has_zero_point(spec)) return "i8 has no zero point";
   if (!is_channels_last(y)) return "the output must be channels_last";
   if (spec.has_input(DynamicQConv::kResidual) && !is_channels_last(*spec.inputs[DynamicQConv::kResidual]))
     return "the residual must be channels_last";

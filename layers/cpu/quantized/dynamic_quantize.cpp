@@ -17,7 +17,8 @@ constexpr std::int64_t kChunk = kChunkBytes;
 class DynamicQuantizer final : public Kernel {
  public:
   explicit DynamicQuantizer(const NodeSpec& spec)
-      : samples_(spec.outputs[1].elements()),
+      : target_(dynamic_bytes(spec.outputs[0].dtype)),
+        samples_(spec.outputs[1].elements()),
         size_(spec.inputs[0]->elements() / samples_),
         chunks_((size_ + kChunk - 1) / kChunk) {}
 
@@ -46,13 +47,13 @@ class DynamicQuantizer final : public Kernel {
       scales[s] = found.scale;
       inverses[s] = found.inverse;
     }
-    const ByteTarget target(kDynamicBytes);
     in_chunks([&](std::int64_t task, std::int64_t begin, std::int64_t count) {
-      quantize_steps(x + begin, inverses[task / chunks_], target, outputs[0].data + begin, count);
+      quantize_steps(x + begin, inverses[task / chunks_], target_, outputs[0].data + begin, count);
     });
   }
 
  private:
+  ByteTarget target_;
   std::int64_t samples_;
   std::int64_t size_;    // elements of a sample
   std::int64_t chunks_;  // of a sample

@@ -21,6 +21,13 @@ struct ConvAverage {
   AverageResult result;
 };
 
+/// INT8 with scales that are found at run time.
+struct ConvDynamic {
+  const float* scales = nullptr;   ///< of x
+  Divisor rows;                    ///< of y that share one
+  const void* residual = nullptr;  ///< of the type of y, or null
+};
+
 /// Channels of x and positions along k are counted in units of 16 bits: halves or bfloat16, or in INT8 pairs of bytes.
 struct ConvGemmArgs {
   ConvShape shape;  ///< in_c in units
@@ -50,6 +57,7 @@ struct ConvGemmArgs {
   /// Start while the previous kernel still runs, and wait for it before reading x (Hopper and later).
   bool overlap = false;
   HalfFunction function;  ///< fp16 and bf16, without `blocks`: of what y would be, after the clamp
+  ConvDynamic dynamic;    ///< INT8: bias is f32, one per packed weight row, and residual null
   ConvAverage
       average;  ///< in INT8 of a y that is not i8, without `blocks`; y is [batch, out_c] of its result
 };
@@ -113,6 +121,9 @@ cudaError_t launch_pad_channels(const PadChannelsArgs& args, cudaStream_t stream
 /// at once.
 cudaError_t prepare_qconv_gemm(const ConvTile& tile, const ConvGemmArgs& args);
 cudaError_t launch_qconv_gemm(const ConvTile& tile, const ConvGemmArgs& args, cudaStream_t stream);
+/// The same for `dynamic`; y is f16 or f32.
+cudaError_t prepare_dynamic_gemm(const ConvTile& tile);
+cudaError_t launch_dynamic_gemm(const ConvTile& tile, const ConvGemmArgs& args, cudaStream_t stream);
 cudaError_t launch_pad_bytes(const PadBytesArgs& args, cudaStream_t stream);
 
 }  // namespace pipit::internal::cuda

@@ -342,6 +342,12 @@ cudaError_t launch_pad_channels(const PadChannelsArgs&, cudaStream_t) {
 cudaError_t launch_qconv_gemm(const ConvTile&, const ConvGemmArgs&, cudaStream_t) {
   return cudaSuccess;
 }
+cudaError_t prepare_dynamic_gemm(const ConvTile&) {
+  return cudaSuccess;
+}
+cudaError_t launch_dynamic_gemm(const ConvTile&, const ConvGemmArgs&, cudaStream_t) {
+  return cudaSuccess;
+}
 cudaError_t launch_pad_bytes(const PadBytesArgs&, cudaStream_t) {
   return cudaSuccess;
 }

@@ -58,6 +58,9 @@ void register_cuda_cast(Registry& registry) {
 void register_cuda_channel_shuffle(Registry& registry) {
   take(registry, {"ChannelShuffle"});
 }
+void register_cuda_dynamic_quantize(Registry& registry) {
+  take(registry, {"DynamicQuantize"});
+}
 void register_cuda_grid_sample(Registry&) {}
 void register_cuda_indexing(Registry&) {}
 void register_cuda_movement(Registry& registry) {

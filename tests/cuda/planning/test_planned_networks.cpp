@@ -301,6 +301,38 @@ TEST(PlannedNetworks, KeepStoredWeightsInTheirBits) {
   }
 }
 
+// In int8_dynamic scales stay on the GPU: no layer runs on the host, and scales are f32 beside halves.
+TEST(PlannedNetworks, FindScalesOnTheGpu) {
+  make_up({});
+  Draw draw(test_seed());
+  for (const bool per_sample : {true, false}) {
+    CompileOptions options;
+    options.planning.device = DeviceKind::cuda;
+    options.planning.precision = Precision::int8_dynamic;
+    options.per_sample_scales = per_sample;
+    const auto plan = compile(small_network(draw), options).plans[0];
+    int products = 0;
+    for (const Step& step : plan->steps()) {
+      const Graph& graph = plan->graph();
+      const Node& node = graph.nodes()[static_cast<std::size_t>(step.node)];
+      EXPECT_FALSE(step.on_host) << node.name;
+      const auto type_of = [&](ValueId id) { return graph.value(id).desc.dtype; };
+      if (node.layer->type() == "DynamicQuantize") {
+        EXPECT_EQ(type_of(node.outputs[0]), DType::i8);
+        EXPECT_EQ(type_of(node.outputs[1]), DType::f32);
+        EXPECT_EQ(type_of(node.inputs[0]), products == 0 ? DType::f32 : DType::f16)
+            << "the image is not rounded twice";
+      }
+      if (node.layer->type() != "DynamicQConv") continue;
+      ++products;
+      EXPECT_EQ(step.kernel_name, "implicit_gemm");
+      EXPECT_EQ(type_of(node.outputs[0]), DType::f16);
+    }
+    EXPECT_EQ(products, 4);
+    EXPECT_EQ(plan->graph().value(plan->graph().outputs()[0]).desc.dtype, DType::f32);
+  }
+}
+
 TEST(PlannedNetworks, OfViewsHaveNoStep) {
   GraphBuilder builder;
   const ValueId x = builder.add_input("x", TensorDesc{Shape{1, 2, 2, 2}});
