@@ -9,6 +9,7 @@
 #include "layers/ops/binary.h"
 #include "layers/ops/channel_shuffle.h"
 #include "layers/ops/conv.h"
+#include "layers/ops/dynamic_int8.h"
 #include "layers/ops/gemm.h"
 #include "layers/ops/matmul.h"
 #include "layers/ops/normalization.h"
@@ -176,6 +177,37 @@ TEST(SmallShapes, StoredWeights) {
     window.stride = {2, 1, 1}, window.pad_begin = {1, 0, 0}, window.pad_end = {0, 2, 0};
     expect_gpu(WConv(attributes), "packed_gemm", random.product(format, {2, 72, 5, 4}, 72, 24));
   }
+}
+
+TEST(SmallShapes, DynamicScales) {
+  PIPIT_NEEDS_GPU();
+  std::mt19937 random(gpu_seed());
+  for (const Shape& x : {Shape{3, 301}, Shape{2, 16, 5, 6}}) {
+    GpuCase quantize;
+    quantize.precision = Precision::fp16;
+    quantize.keep_output_f32 = true;
+    quantize.output_layout = kLast;
+    quantize.inputs = {{shared_random(x, random), kLast}};
+    expect_gpu(DynamicQuantize({.per_sample = x.rank() == 2, .type = DType::i8}), "samples", quantize);
+  }
+  Tensor q(TensorDesc{Shape{2, 20, 7, 5}, DType::i8}), weights(TensorDesc{Shape{24, 20, 3, 3}, DType::i8});
+  for (Tensor* tensor : {&q, &weights}) {
+    for (std::int8_t& v : tensor->values<std::int8_t>())
+      v = static_cast<std::int8_t>(std::uniform_int_distribution<int>(-127, 127)(random));
+  }
+  DynamicQConvAttributes attributes;
+  attributes.conv.window.kernel = {3, 3, 1};
+  attributes.conv.window.pad_begin = attributes.conv.window.pad_end = {1, 1, 0};
+  attributes.weight_scales = {0.001F};
+  GpuCase conv;
+  conv.precision = Precision::fp16;
+  conv.output_layout = kLast;
+  conv.inputs = {{std::make_shared<const Tensor>(std::move(q)), kLast},
+                 {std::make_shared<const Tensor>(std::move(weights)), Layout::row_major, true},
+                 {},
+                 {shared_random(Shape{2, 24, 7, 5}, random), kLast},
+                 {shared_random(Shape{2}, random, 0.01F, 0.1F), Layout::row_major, true}};
+  expect_gpu(DynamicQConv(attributes), "implicit_gemm", conv);
 }
 
 TEST(SmallShapes, Movement) {

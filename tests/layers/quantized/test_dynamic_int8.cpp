@@ -64,7 +64,9 @@ TEST(DynamicQuantize, EveryKernelGivesTheReferencesBits) {
       x.values<float>()[static_cast<std::size_t>(random.integer(0, shape.elements() - 1))] =
           special[random.integer(0, 4)];
     const Operand operand{std::make_shared<const Tensor>(std::move(x))};
-    expect_conformance(DynamicQuantize({random.coin()}), {{operand}, {"vector", "reference"}});
+    const DType type = random.coin() ? DType::u8 : DType::i8;
+    expect_conformance(DynamicQuantize({.per_sample = random.coin(), .type = type}),
+                       {{operand}, {"vector", "reference"}});
   }
   expect_conformance(DynamicQuantize({true}), {{{random.tensor(Shape{5, 70'000})}}, {"vector", "reference"}});
 }
@@ -228,6 +230,23 @@ TEST(DynamicQConv, ASampleThatIsNotFiniteIsNanAndNoOtherIs) {
   const std::int64_t image = y[0].shape().elements() / 3;
   for (std::int64_t i = 0; i < y[0].shape().elements(); ++i) {
     EXPECT_EQ(std::isnan(y[0].values<float>()[static_cast<std::size_t>(i)]), i / image == 1) << i;
+  }
+}
+
+// As GPUs have it: the same values with zero point 0.
+TEST(DynamicQConv, OfI8IsThatOfU8) {
+  Random random;
+  for (int i = 0; i < 10; ++i) {
+    const DynamicCase c = random_dynamic_case(random);
+    Conformance conformance = conformance_of(c, random);
+    const auto expected = test::run_reference(DynamicQConv(c.attributes), conformance.inputs);
+    const auto bytes = conformance.inputs[0].tensor->values<std::uint8_t>();
+    Tensor moved(TensorDesc{c.x, DType::i8});
+    std::transform(bytes.begin(), bytes.end(), moved.values<std::int8_t>().begin(),
+                   [](std::uint8_t q) { return static_cast<std::int8_t>(q - 128); });
+    conformance.inputs[0] = {std::make_shared<const Tensor>(std::move(moved))};
+    const auto y = test::run_reference(DynamicQConv(c.attributes), conformance.inputs);
+    EXPECT_THAT(y[0].values<float>(), testing::ElementsAreArray(expected[0].values<float>()));
   }
 }
 
