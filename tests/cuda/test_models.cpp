@@ -72,6 +72,30 @@ TEST_P(GpuModels, LogitsAgreeWithTheCpu) {
   }
 }
 
+// With the integers and scales of the CPU, what differs is what halves round.
+TEST_P(GpuModels, StoredWeightsAgreeWithTheCpu) {
+  PIPIT_NEEDS_GPU();
+  const Tensor input = random_image(2, gpu_seed());
+  for (const Precision precision : {Precision::w8, Precision::w4}) {
+    Session cpu = make_session(GetParam(), 2, DeviceKind::cpu, precision);
+    Session gpu = make_session(GetParam(), 2, DeviceKind::cuda, precision);
+    EXPECT_LE(relative_error(logits(gpu, input), logits(cpu, input)), tolerance(cpu.plan(), Precision::fp16))
+        << precision_name(precision) << ", seed " << gpu_seed();
+  }
+}
+
+// Halves move a few activations to a neighbouring integer: by less than rounding all of them to integers did.
+TEST_P(GpuModels, DynamicScalesAgreeWithTheCpu) {
+  PIPIT_NEEDS_GPU();
+  const Tensor input = random_image(2, gpu_seed());
+  Session exact = make_session(GetParam(), 2, DeviceKind::cpu, Precision::fp32);
+  Session cpu = make_session(GetParam(), 2, DeviceKind::cpu, Precision::int8_dynamic);
+  Session gpu = make_session(GetParam(), 2, DeviceKind::cuda, Precision::int8_dynamic);
+  const std::vector<float> expected = logits(cpu, input);
+  EXPECT_LE(relative_error(logits(gpu, input), expected), relative_error(expected, logits(exact, input)))
+      << "seed " << gpu_seed();
+}
+
 // The first run is step by step, the second captures, the others replay; another image between them, so that no run
 // can pass by leaving the answer of the one before.
 TEST_P(GpuModels, EveryReplayGivesTheSameBits) {
