@@ -38,7 +38,7 @@ void run_quantize(const DynamicQuantize& layer, std::span<const ConstTensorView>
   if (layer.attributes().affine) return run_affine(inputs, outputs);
   const auto loop = broadcast_loop<2>({&outputs[0].desc, &inputs[0].desc});
   const float* x = inputs[0].as<float>();
-  auto* q = outputs[0].as<std::uint8_t>();
+  auto* q = reinterpret_cast<std::uint8_t*>(outputs[0].data);  // of i8 the bits
   float* scales = outputs[1].as<float>();
   const std::int64_t samples = outputs[1].desc.elements();
   const std::int64_t size = samples == 0 ? 0 : inputs[0].desc.elements() / samples;
