@@ -27,9 +27,13 @@ std::string size_text(std::int64_t bytes) {
 // What is said of a speed-up that was asked for. `estimated`: of the same model in the search.
 std::string goal_text(double wanted, const tools::PrunedModel& pruned, double estimated) {
   const tools::Speedup& speedup = pruned.speedup;
-  if (*pruned.reached)
+  constexpr double kWide = 0.1;  // of the median
+  if (*pruned.reached) {
+    if (speedup.high - speedup.low > kWide * speedup.median)
+      return "reached, but the 95 % interval is wide: was the machine busy?";
     return speedup.low >= wanted ? "reached"
                                  : "reached by the median; the 95 % interval begins a little below";
+  }
   return fmt::format("missed: {:.3f} times, {:.3f} by the search's estimate{}", speedup.median, estimated,
                      speedup.high < wanted ? "" : "; the interval holds the goal: was the machine busy?");
 }
