@@ -33,8 +33,7 @@ TEST(SpeedupGoal, IsReachedByTheMedianAndNearlyByTheInterval) {
 
 TEST(SpeedupGoal, IsCorrectedByWhatTheSearchWasWrongBy) {
   EXPECT_THAT(corrected_target(1.5, 1.5, 1.52, certain(1.45)), DoubleEq(1.5 * 1.52 / 1.45));
-  // It never becomes easier, neither by a model that is faster than it was taken for nor by one correction after
-  // another.
+  // It never becomes easier, neither by a model that is faster than it was taken for nor by a later correction.
   EXPECT_THAT(corrected_target(1.5, 1.5, 1.3, certain(1.4)), DoubleEq(1.5));
   EXPECT_THAT(corrected_target(1.5, 1.6, 1.52, certain(1.5)), DoubleEq(1.6));
   EXPECT_THAT(corrected_target(1.5, 1.5, 3, certain(1)), DoubleEq(1.5 * 1.25));
