@@ -88,7 +88,7 @@ class Package(PackageTest):
                 _pipit.PreprocessOptions,
             ],
             _types.DiffOptions: [_pipit.DiffOptions, _pipit.LoadOptions, _pipit.PreprocessOptions],
-            _types.QuantizeOptions: [_pipit.QuantizeOptions, _pipit.LoadOptions],
+            _types.QuantizeOptions: [_pipit.QuantizeOptions, _pipit.LoadOptions, _pipit.PreprocessOptions],
             _types.BenchOptions: [_pipit.BenchOptions, _pipit.TimingOptions, _pipit.LoadOptions],
             _types.VerifyOptions: [_pipit.VerifyOptions, _pipit.LoadOptions],
             _types.PruneOptions: [
