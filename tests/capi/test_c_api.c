@@ -522,6 +522,7 @@ static void test_tools(const char* image, const char* plan, const char* quantize
   char unset[] = "of an earlier call";
   char *notes = NULL, *json;
   pipit_options* options = pipit_options_new(&status);
+  pipit_options* rounding;
   pipit_model* model;
   images[0] = image;
   CHECK(pipit_options_set(options, "keep", "first=fp32", &status) == PIPIT_OK);
@@ -555,6 +556,19 @@ static void test_tools(const char* image, const char* plan, const char* quantize
   REFUSED(PIPIT_INVALID_ARGUMENT, "OpenVINO");
   CHECK(pipit_options_set(options, "target", "ncnn", &status) == PIPIT_INVALID_ARGUMENT);
   REFUSED(PIPIT_INVALID_ARGUMENT, "expected one of pipit, tensorrt, onnxruntime");
+  rounding = pipit_options_new(&status);
+  CHECK(pipit_options_set(rounding, "images", image, &status) == PIPIT_OK);
+  CHECK(pipit_quantize(kModel, plan, quantized, rounding, NULL, &status) == PIPIT_OK);
+  CHECK(pipit_quantize(kModel, NULL, quantized, rounding, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "needs a plan");
+  CHECK(pipit_options_set(rounding, "precision", "w4", &status) == PIPIT_OK);
+  CHECK(pipit_quantize(kModel, NULL, quantized, rounding, NULL, &status) == PIPIT_OK);
+  CHECK(pipit_options_set(rounding, "rounding", "nearest", &status) == PIPIT_OK);
+  CHECK(pipit_quantize(kModel, NULL, quantized, rounding, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "images are for second-order rounding");
+  CHECK(pipit_options_set(rounding, "rounding", "up", &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "expected one of nearest, second-order");
+  pipit_options_free(rounding);
 
   CHECK(pipit_options_set(options, "precision", "int8", &status) == PIPIT_OK);
   CHECK(pipit_options_set(options, "plan", plan, &status) == PIPIT_OK);
