@@ -77,6 +77,16 @@ std::vector<double> residual(const Gram& gram, std::span<const float> dense, std
   return left;
 }
 
+// Whether h, in its order, is positive definite.
+bool factor(Form& form) {
+  const std::size_t n = form.depth;
+  form.factor.resize(n * n);
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j < n; ++j) form.factor[i * n + j] = form.h[form.order[i] * n + form.order[j]];
+  }
+  return linear_algebra().factor(form.factor.data(), n);
+}
+
 Form make_form(const Gram& gram, std::span<const float> dense, std::span<const float> bias,
                const RoundingGrid& grid, const RoundingOptions& options) {
   const std::size_t n = gram.depth;
@@ -93,12 +103,12 @@ Form make_form(const Gram& gram, std::span<const float> dense, std::span<const f
   const auto finite = [](double x) { return std::isfinite(x); };
   if (!std::ranges::all_of(gram.xx, finite) || !std::ranges::all_of(gram.xy, finite))
     fail("the columns of a layer of depth {} are not finite, or too large for their sums", n);
-  // Inputs that do not vary leave only what rounding to f32 makes of their moments.
-  const double rounding = 1e-6 * moment / depth;
   if (!(moment > 0)) {
     form.h.clear();
     return form;
   }
+  // Inputs that do not vary, as of one image, leave only what rounding to f32 makes of their moments.
+  const double rounding = 1e-6 * moment / std::sqrt(depth);
   const double damping =
       std::max((options.damping + options.scarcity * depth / gram.count) * trace / depth, rounding);
   for (std::size_t k = 0; k < n; ++k) form.h[k * n + k] = std::max(form.h[k * n + k], 0.0) + damping;
@@ -106,12 +116,11 @@ Form make_form(const Gram& gram, std::span<const float> dense, std::span<const f
   std::iota(form.order.begin(), form.order.end(), std::size_t{0});
   std::stable_sort(form.order.begin(), form.order.end(),
                    [&](std::size_t a, std::size_t b) { return form.h[a * n + a] < form.h[b * n + b]; });
-  form.factor.resize(n * n);
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = 0; j < n; ++j) form.factor[i * n + j] = form.h[form.order[i] * n + form.order[j]];
+  // Where one input has most of the moments, their rounding may still be more than the damping.
+  for (double more = damping; !factor(form); more *= 10) {
+    if (!(more < moment)) fail("the columns of a layer of depth {} are far too large for one another", n);
+    for (std::size_t k = 0; k < n; ++k) form.h[k * n + k] += more;
   }
-  if (!linear_algebra().factor(form.factor.data(), n))
-    fail("the columns of a layer of depth {} are not finite, or far too large for one another", n);
   const std::vector<double> left = residual(gram, dense, bias, grid.adjust_bias);
   std::vector<double> change(left.size());
   for (std::size_t i = 0; i < n; ++i)

@@ -231,6 +231,19 @@ TEST(RoundWeights, SingularSumsAndInputsThatAreAlwaysZero) {
     for (const float s : made.scales) EXPECT_TRUE(std::isnormal(s));
     for (const float b : made.bias) EXPECT_TRUE(std::isfinite(b));
   }
+  // One column whose sums are those of f32, and one input that is far larger than the others.
+  RoundingProblem one = rounding_problem(random, 1, 4, 64, 1, grid);
+  Gram& gram = one.sums[0];
+  std::vector<float> x(65, 1);
+  for (std::size_t k = 0; k < 64; ++k) x[k] = static_cast<float>(k % 7) / 7 + (k == 9 ? 1000.3F : 0);
+  for (std::size_t i = 0; i < 65; ++i) {
+    for (std::size_t j = 0; j < 65; ++j) gram.xx[i * 65 + j] = x[i] * x[j];
+  }
+  gram.set_outputs(one.dense.weights.values<float>(), one.dense.bias);
+  const IntegerWeights once = round_weights(one.sums, one.dense, one.nearest, grid, {}, *shared_pool(1));
+  const NewWeights real = real_values(once, one.dense.weights.shape(), grid.group);
+  for (std::size_t i = 0; i < once.integers.size(); ++i)
+    ASSERT_NEAR(real.weights.values<float>()[i], one.dense.weights.values<float>()[i], 0.5);
   RoundingProblem zero = rounding_problem(random, 2, 4, 64, 10, grid);
   std::fill(zero.sums[1].xx.begin(), zero.sums[1].xx.end() - 1, 0.0);
   const IntegerWeights made = round_weights(zero.sums, zero.dense, zero.nearest, grid, {}, *shared_pool(1));
