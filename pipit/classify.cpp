@@ -9,7 +9,7 @@
 #include "engine/base/file.h"
 #include "engine/platform/device.h"
 #include "engine/platform/float_mode.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/stored_weights.h"
 #include "models/catalogue.h"
 #include "models/image/folder.h"
 #include "models/score_kind.h"
@@ -152,7 +152,7 @@ Classification classify(const std::string& name, const std::vector<std::filesyst
   const ClassifierOptions& classifier = options.classifier;
   Model model = read_model(name, classifier.load, {.run_batch = {}, .classifies = true});
   const Preparation preparation = prepare_for(model, classifier.preprocess);
-  const bool quantized = is_quantized(model.graph);
+  const bool quantized = is_quantized_beyond_weights(model.graph);
   ImageFiles files = image_files(paths);
   RunnerOptions how{classifier.load, {}, preparation.preprocess, {}};
   if (classifier.load.device.kind == DeviceKind::cuda) how.byte_images = preparation.preprocess;

@@ -9,7 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/platform/float_mode.h"
-#include "layers/passes/passes.h"
+#include "layers/passes/stored_weights.h"
 #include "models/image/folder.h"
 #include "models/score_kind.h"
 #include "pipit/detail/image_list.h"
@@ -68,7 +68,7 @@ Candidate load_candidate(const std::string& name, const LoadOptions& load, const
     how.preprocess = preparation.preprocess;
     if (load.device.kind == DeviceKind::cuda) how.byte_images = preparation.preprocess;
   }
-  const bool quantized = is_quantized(model.graph);
+  const bool quantized = is_quantized_beyond_weights(model.graph);
   std::vector<Runner> runners = make_runners(model.name, std::move(model.graph), how);
   const ClassOutput output =
       class_output(runners[0].plan->graph(), model, classifier.scores, classifier.threshold);

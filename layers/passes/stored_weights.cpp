@@ -273,6 +273,12 @@ bool can_store(const Graph& graph, const Node& node, const Node& weights) {
   return axis >= 0 && q.axis == axis && (q.block % 8 == 0 || q.block >= shape[axis]);
 }
 
+bool is_quantized_beyond_weights(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes(), [](const Node& node) {
+    return node.layer->traits().arithmetic != Arithmetic::floating && layer_if<DequantizeBlocks>(node) == nullptr;
+  });
+}
+
 Rewritten fold_blocks(const Graph& graph) {
   return BlockFolder(graph).run();
 }

@@ -10,6 +10,9 @@ namespace pipit::internal {
 /// Conv of one tap and one group, a Gemm without factors or a MatMul, with blocks of inputs of one output.
 bool can_store(const Graph& graph, const Node& node, const Node& weights);
 
+/// Whether more of a graph is quantized (is_quantized()) than weights in blocks, which compute in f32.
+bool is_quantized_beyond_weights(const Graph& graph);
+
 /// DequantizeBlocks of constants: kept where only layers that can_store() read them, folded into f32 elsewhere, with
 /// the Transpose or Reshape that reads them.
 Rewritten fold_blocks(const Graph& graph);

@@ -98,6 +98,12 @@ class Rounding(CommandTest):
                 self.assertEqual([layers[name]["type"] for name in ("c2", "c4", "y")], ["WConv", "WConv", "WLinear"])
                 self.assertIn(bits, layers["c2"]["summary"] if "summary" in layers["c2"] else str(layers["c2"]))
 
+    def test_notes_of_a_stored_file(self):
+        self.pipit("quantize", "m.onnx", "--precision", "w4", "--output", "s.onnx")
+        done = self.pipit_with_notes("classify", "s.onnx", "images/0.bmp", *PIXELS)
+        self.assertNotIn("quantized already", done.stderr)  # it computes in f32
+        self.assertIn("fp32", self.pipit("profile", "s.onnx", "--runs", 2, "--warmup", 0).stdout)
+
     def test_a_file_of_nearest_weights_is_the_precision(self):
         for precision, *more in (("w4",), ("w8",), ("w4", "--group-size", 64)):
             with self.subTest(precision, more=more):
