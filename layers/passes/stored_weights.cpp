@@ -275,7 +275,8 @@ bool can_store(const Graph& graph, const Node& node, const Node& weights) {
 
 bool is_quantized_beyond_weights(const Graph& graph) {
   return std::ranges::any_of(graph.nodes(), [](const Node& node) {
-    return node.layer->traits().arithmetic != Arithmetic::floating && layer_if<DequantizeBlocks>(node) == nullptr;
+    return node.layer->traits().arithmetic != Arithmetic::floating &&
+           layer_if<DequantizeBlocks>(node) == nullptr;
   });
 }
 
