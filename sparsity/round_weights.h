@@ -37,8 +37,8 @@ struct RoundingOptions {
 
 /// Rounds the weights of a layer so that its outputs stay near the targets of `sums`, one per group of the
 /// convolution. With e the error of a row, H the sums of columns (with adjust_bias: of columns less their means, since
-/// the bias takes the mean) and c the damping, each row of the result has a sum of e^T (H + c) e that is at most that of
-/// `nearest`, whose integers and scales are where it begins.
+/// the bias takes the mean) and c the damping, each row of the result has a sum of e^T (H + c) e that is at most that
+/// of `nearest`, whose integers and scales are where it begins.
 ///
 /// Weights are rounded one after the other, the error of each carried over to those that are not rounded yet (OBQ,
 /// Frantar and Alistarh 2022; GPTQ, Frantar et al. 2023). Here the factor is that of H + c itself, with the weights in
