@@ -58,6 +58,13 @@ class Tools(PackageTest):
             self.assertEqual((file.to_dict()["target"], file.float_layers), (target, 0))
         with self.assertRaisesRegex(pipit.ArgumentError, "Concat"):
             pipit.quantize(MODEL, plan, quantized, target="openvino", signed_activations=True)
+        for precision, scales in (("int8", plan), ("w4", None)):
+            file = pipit.quantize(MODEL, scales, quantized, precision=precision, images=images, limit=8, progress=False)
+            self.assertEqual((file.rounding, file.images), ("second-order", 8))
+            self.assertEqual(file.stored_layers if scales is None else file.int8_layers, len(file.rounded))
+            self.assertLess(sum(one.rounded for one in file.rounded), sum(one.nearest for one in file.rounded))
+        with self.assertRaisesRegex(pipit.ArgumentError, "needs images"):
+            pipit.quantize(MODEL, plan, quantized, rounding="second-order")
 
         difference = pipit.diff(MODEL, [*images.iterdir()][:4], plan, share_limit=1, threads=1)
         self.assertEqual((difference.images, difference.scores), (4, "logits"))
