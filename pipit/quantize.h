@@ -40,12 +40,12 @@ PIPIT_API std::string_view rounding_name(Rounding rounding);
 
 /// How a quantized file is written.
 struct QuantizeOptions {
-  /// How the model is read, and the threads that round its weights; its other members have no part in it. Without a
-  /// batch that stays open where the model leaves it open.
-  LoadOptions load = {};
   /// Precision::int8, or Precision::w8, Precision::w4 or W4: weights of fully connected layers and 1x1 convolutions in
   /// 8 or 4 bits, which compute in f32. The options from `keep` to `signed_activations` are for Precision::int8.
   ModelPrecision precision = Precision::int8;
+  /// How the model is read, and the threads that round its weights; its other members have no part in it. Without a
+  /// batch that stays open where the model leaves it open.
+  LoadOptions load = {};
   /// Layers that stay in floating point besides those that the plan keeps, or do not, as Int8::keep.
   std::vector<std::string> keep = {};
   QuantizeTarget target = QuantizeTarget::pipit;  ///< what reads the file
@@ -96,10 +96,9 @@ struct QuantizedFile {
 ///
 /// Rounding::second_order runs the model on images, in fp32 on the CPU, layer after layer; the same images give the
 /// same file for any number of threads. Throws Error for a plan of another model, for files that cannot be read or
-/// written,
-/// where no image can be used, and for an `output` that is the model, the plan or an image, or what pipit keeps;
-/// UnsupportedError for a model that is quantized already or has no layer that could be; ArgumentError for options that
-/// contradict each other. May be called from any thread.
+/// written, where no image can be used, and for an `output` that is the model, the plan or an image, or what pipit
+/// keeps; UnsupportedError for a model that is quantized already or has no layer that could be; ArgumentError for
+/// options that contradict each other. May be called from any thread.
 PIPIT_API QuantizedFile quantize(const std::string& model, const std::filesystem::path& plan,
                                  const std::filesystem::path& output, const QuantizeOptions& options = {});
 
