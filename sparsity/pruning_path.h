@@ -1,6 +1,9 @@
 // For every layer: in which order its groups fall, and what that costs it.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -45,6 +48,10 @@ enum class RowKind : std::uint8_t {
   single,  ///< single taps, for a single output
   inputs,  ///< all taps, for a panel of outputs
 };
+inline constexpr std::array kRowKinds{RowKind::taps, RowKind::single, RowKind::inputs};
+constexpr std::size_t index(RowKind kind) {
+  return static_cast<std::size_t>(kind);
+}
 
 /// The path of one layer in mode k or input. Groups of nothing but zeros come first, so that what was removed before
 /// counts.

@@ -92,7 +92,7 @@ void add_rows(Ways& ways, const Paths& paths, const std::vector<StepTimes>& time
     bool differs = kind == RowKind::taps;
     for (std::size_t i = 0; i < chosen.size(); ++i) {
       const double share = kShares[selection.chosen[i]];
-      keeps.rows[chosen[i]->kind()][chosen[i]->node] = share;
+      keeps.rows[index(chosen[i]->kind())][chosen[i]->node] = share;
       differs = differs || (chosen[i]->kind() == kind && share < 1);
     }
     if (!differs) continue;
@@ -106,8 +106,10 @@ Ways ways_of(const Paths& paths, const Candidates& candidates, const Component& 
   Ways ways;
   ways.options.push_back({ms, 0});
   ways.keeps.emplace_back();
-  for (const auto& [kind, times] : candidates.rows)
-    add_rows(ways, paths, times, candidates.noise, component, kind);
+  for (const RowKind kind : kRowKinds) {
+    const std::vector<StepTimes>& times = candidates.rows[index(kind)];
+    if (!times.empty()) add_rows(ways, paths, times, candidates.noise, component, kind);
+  }
   for (std::size_t s = 1; s < kShares.size() && !component.families.empty(); ++s) {
     Option option{time_of(candidates.channels[s], component.nodes), 0, kChannels};
     Keeps keeps;
@@ -141,7 +143,7 @@ double factor_of(const StreamCandidates& stream, std::size_t share, const Graph&
 Keeps Pruning::Budget::keeps_of(const Selection& selection) const {
   Keeps keeps;
   const auto add = [&keeps](Keeps own) {
-    for (auto& [kind, layers] : own.rows) keeps.rows[kind].merge(layers);
+    for (std::size_t kind = 0; kind < kRowKinds.size(); ++kind) keeps.rows[kind].merge(own.rows[kind]);
     keeps.channels.merge(own.channels);
     keeps.branches.merge(own.branches);
   };

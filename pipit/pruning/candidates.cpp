@@ -135,7 +135,7 @@ class Measuring {
   void time_ladder() {
     for (const double share : kShares) {
       for (const RowKind kind : kinds_) {
-        candidates_.rows[kind].push_back(
+        candidates_.rows[index(kind)].push_back(
             time(apply_mask(graph_, pruning_.mask_of(pruning_.uniform(share, kind)))));
         step();
       }

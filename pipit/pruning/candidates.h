@@ -27,16 +27,19 @@ struct StreamCandidates {
 
 /// Costs are shares of the output's variance, in the mean over the images that they are measured on.
 struct Candidates {
-  /// Per kind of rows and share of kShares, of uniform(); only kinds that some layer has besides another one, and that
-  /// of single taps if any layer has rows.
-  std::map<RowKind, std::vector<StepTimes>> rows;
+  /// By index() of the kind of rows, per share of kShares, of uniform(). Not empty: kinds that some layer has besides
+  /// another one, and single taps if any layer has rows.
+  std::array<std::vector<StepTimes>, kRowKinds.size()> rows;
   std::vector<StepTimes> channels;      ///< per share of kShares; empty if there are rows alone
   std::map<std::string, double> noise;  ///< per layer that reads: cost per loss (PruningPath, ChannelPath)
   std::vector<std::vector<double>> channel_cost;  ///< per family and share; empty for streams
   std::map<std::string, double> without;          ///< cost of leaving a branch out, by its last node
   std::vector<StreamCandidates> streams;
 
-  const StepTimes& dense() const { return rows.empty() ? channels.at(0) : rows.at(RowKind::taps).at(0); }
+  const StepTimes& dense() const {
+    const std::vector<StepTimes>& taps = rows[index(RowKind::taps)];
+    return taps.empty() ? channels.at(0) : taps[0];
+  }
 };
 
 /// Measures candidates (Pruning::budget()) of all layers, families and streams of the paths, and of these branches.

@@ -57,10 +57,9 @@ std::vector<Tensor> Pruning::sketch_inputs() const {
 }
 
 double Keeps::of(const PruningPath& path) const {
-  const auto kind = rows.find(path.kind());
-  if (kind == rows.end()) return 1;
-  const auto layer = kind->second.find(path.node);
-  return layer == kind->second.end() ? 1 : layer->second;
+  const std::map<std::string, double>& layers = rows[index(path.kind())];
+  const auto layer = layers.find(path.node);
+  return layer == layers.end() ? 1 : layer->second;
 }
 
 std::vector<const PruningPath*> paths_of_kind(const std::vector<PruningPath>& paths, RowKind kind) {
@@ -78,7 +77,7 @@ std::vector<const PruningPath*> paths_of_kind(const std::vector<PruningPath>& pa
 Keeps Pruning::uniform(double share, RowKind kind) const {
   Keeps keeps;
   for (const PruningPath* path : paths_of_kind(paths_.rows, kind))
-    keeps.rows[path->kind()][path->node] = share;
+    keeps.rows[index(path->kind())][path->node] = share;
   for (std::size_t f = 0; f < paths_.channels.size(); ++f) keeps.channels[f] = share;
   return keeps;
 }
@@ -136,7 +135,7 @@ Keeps Pruning::global(double share) const {
   for (const Fall& fall : falls) {
     if (left - fall.weights < share * all) break;
     left -= fall.weights;
-    keeps.rows[paths_.rows[fall.path].kind()][paths_.rows[fall.path].node] = fall.kept;
+    keeps.rows[index(paths_.rows[fall.path].kind())][paths_.rows[fall.path].node] = fall.kept;
   }
   return keeps;
 }

@@ -1,6 +1,7 @@
 // Prunes a model: candidates and their times, selections of them, and the networks that come of it.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <set>
@@ -18,9 +19,9 @@ namespace pipit::internal::detail {
 
 /// What is kept of what loses something, and what goes as a whole.
 struct Keeps {
-  std::map<RowKind, std::map<std::string, double>> rows;  ///< per kind and layer
-  std::map<std::size_t, double> channels;                 ///< per family of channels (Paths::channels)
-  std::set<std::string> branches;  ///< residual branches that are left out, by their last nodes
+  std::array<std::map<std::string, double>, kRowKinds.size()> rows;  ///< by index() of the kind, per layer
+  std::map<std::size_t, double> channels;  ///< per family of channels (Paths::channels)
+  std::set<std::string> branches;          ///< residual branches that are left out, by their last nodes
   friend bool operator==(const Keeps&, const Keeps&) = default;
 
   /// Of the rows of this path: 1 where it is not named.
