@@ -182,6 +182,10 @@ const Option* option_at(std::size_t index) {
   return nullptr;
 }
 
+[[noreturn]] void refuse(const std::string& name, const std::string& value, const std::string& why) {
+  throw ArgumentError(name + " is '" + value + "'; expected " + why);
+}
+
 void set_option(pipit_options& options, const std::string& name, const std::string& value) {
   std::string all;
   for (std::size_t i = 0; const Option* option = option_at(i); ++i) {
@@ -190,7 +194,7 @@ void set_option(pipit_options& options, const std::string& name, const std::stri
         option->set(options, value);
         return;
       } catch (const Refused& refused) {
-        throw ArgumentError(name + " is '" + value + "'; expected " + refused.why);
+        refuse(name, value, refused.why);
       }
     }
     all += all.empty() ? "" : ", ";
