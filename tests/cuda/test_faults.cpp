@@ -45,8 +45,8 @@ std::string message_of(Session& session, std::span<const ConstTensorView> inputs
   return {};
 }
 
-// Of the layers that the CPU runs these have no GPU kernel: the passes make a convolution of the first where its weights
-// are constant, and fold the second or store its integers in the layer that reads it.
+// Of the layers that the CPU runs these have no GPU kernel: the passes make a convolution of the first where its
+// weights are constant, and fold the second or store its integers in the layer that reads it.
 TEST(GpuRegistry, WhichLayersHaveNoKernel) {
   std::vector<std::string> missing;
   for (const std::string& type : default_registry().layer_types(DeviceKind::cpu)) {
