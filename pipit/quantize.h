@@ -59,7 +59,8 @@ struct QuantizeOptions {
   std::vector<std::filesystem::path> images = {};
   /// How they are prepared. Without any option: as the images of the plan, else as the model stores.
   PreprocessOptions preprocess = {};
-  std::int64_t limit = 0;  ///< images to use, spread evenly; 0: as many as memory allows
+  /// Number of images to use, at even intervals in the list; 0: as many as fit in memory.
+  std::int64_t limit = 0;
   /// Throw Error for the first image or folder that cannot be used, instead of excluding it.
   bool strict = false;
   StageProgress progress = {};  ///< "reading", with images "rounding", "quantizing" and "writing"

@@ -24,7 +24,7 @@ std::string size_text(std::int64_t bytes) {
   return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 0x1p20);
 }
 
-// What is said of a speed-up that was asked for. `estimated`: of the same model in the search.
+// The result of --target-speedup in words. `estimated`: the speed-up that the search found for the same model.
 std::string goal_text(double wanted, const tools::PrunedModel& pruned, double estimated) {
   const tools::Speedup& speedup = pruned.speedup;
   constexpr double kWide = 0.1;  // of the median

@@ -193,7 +193,7 @@ void add_quantize(CLI::App& app, int& exit_code) {
          roundings);
   command
       ->add_option("--limit", options->limit,
-                   "Use only N of --images, spread evenly; 0: as many as memory allows")
+                   "Number of --images to use, at even intervals in the list; 0: as many as fit in memory")
       ->check(count_value())
       ->capture_default_str();
   add_strict_to(*command, options->strict);

@@ -69,8 +69,8 @@ struct Ways {
   std::vector<Keeps> keeps;
 };
 
-// Layers lose rows, each as many as are worth it, by paths_of_kind(). What the component's layers have no path of adds
-// nothing, except RowKind::taps, which stands for the first path of every layer.
+// Adds the selections in which each layer of the component loses its best number of rows, by paths_of_kind(). A kind
+// that no layer of the component has adds nothing, except RowKind::taps, which stands for the first path of each layer.
 void add_rows(Ways& ways, const Paths& paths, const std::vector<StepTimes>& times,
               const std::map<std::string, double>& noise, const Component& component, RowKind kind) {
   std::vector<const PruningPath*> chosen;

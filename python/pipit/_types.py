@@ -236,7 +236,7 @@ class QuantizeOptions(CompileOptions, PreprocessOptions, total=False):
     images: Paths | None
     """For 'second-order': images or arrays, or folders of them, that the model runs on."""
     limit: int | None
-    """Images to use, spread evenly; 0: as many as memory allows."""
+    """Number of images to use, at even intervals in the list; 0: as many as fit in memory."""
     strict: bool | None
     """The first image that cannot be used is an error, instead of being excluded."""
 
