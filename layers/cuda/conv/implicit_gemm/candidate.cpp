@@ -3,6 +3,7 @@
 #include "layers/common/layer_kernel.h"
 #include "layers/cuda/conv/gemm_args.h"
 #include "layers/cuda/conv/gemm_problem.h"
+#include "layers/cuda/conv/implicit_gemm/padded_input.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/qconv.h"
@@ -190,12 +191,11 @@ class QImplicitGemm final : public Kernel {
  public:
   explicit QImplicitGemm(const NodeSpec& spec)
       : shape_(cuda::qconv_gemm_shape(spec)),
-        channels_(static_cast<int>(spec.inputs[0]->shape[1])),
         copies_(copies_input_int8(spec, shape_)),
         variant_(cuda::chosen_variant(spec, shape_)),
         depth_(cuda::kept_depth(spec, shape_, variant_.tile)),
         blocks_(shape_, depth_, variant_.tile.columns),
-        operands_(spec, shape_, depth_, channels_, variant_.tile.columns),
+        operands_(spec, shape_, depth_, static_cast<int>(spec.inputs[0]->shape[1]), variant_.tile.columns),
         args_(cuda::conv_gemm_args(shape_, depth_, variant_.tile)) {
     args_.overlap = variant_.overlap;
     blocks_.set(args_);
@@ -204,9 +204,7 @@ class QImplicitGemm final : public Kernel {
     PIPIT_CUDA(cuda::prepare_qconv_gemm(variant_.tile, args_));
   }
 
-  std::size_t scratch_bytes() const override {
-    return copies_ ? static_cast<std::size_t>(pixels() * shape_.in_c * 2) : 0;
-  }
+  std::size_t scratch_bytes() const override { return copies_ ? cuda::padded_input_bytes(shape_) : 0; }
   bool orders_prior_writes() const override { return true; }
   bool reads_constant(std::size_t index) const override { return index != 1 && index != 2; }
   std::size_t packed_bytes() const override { return operands_.bytes() + blocks_.bytes(); }
@@ -216,35 +214,16 @@ class QImplicitGemm final : public Kernel {
            const RunContext& context) const override {
     const auto stream = static_cast<cudaStream_t>(context.stream);
     ConvGemmArgs args = args_;
-    args.x = copies_ ? copy_input(inputs[0], reinterpret_cast<std::int8_t*>(context.scratch), stream)
-                     : inputs[0].as<std::int8_t>();
+    args.x =
+        copies_ ? cuda::pad_input(inputs[0], shape_, context.scratch, stream) : inputs[0].as<std::int8_t>();
     args.residual = optional_data<std::int8_t>(inputs, 3);
     args.y = outputs[0].data;
     PIPIT_CUDA(cuda::launch_qconv_gemm(variant_.tile, args, stream));
   }
 
  private:
-  std::int64_t pixels() const { return static_cast<std::int64_t>(shape_.batch) * shape_.in_h * shape_.in_w; }
-
-  const std::int8_t* copy_input(const ConstTensorView& x, std::int8_t* to, cudaStream_t stream) const {
-    const Strides strides = x.desc.strides();
-    cuda::PadBytesArgs args;
-    args.x = x.as<std::int8_t>();
-    args.y = to;
-    args.channels = channels_;
-    args.padded = shape_.in_c * 2;
-    args.pixels = pixels();
-    args.pixels_per_image = static_cast<std::int64_t>(shape_.in_h) * shape_.in_w;
-    args.image_stride = strides[0];
-    args.channel_stride = strides[1];
-    args.pixel_stride = strides[3];  // rows are contiguous in both layouts
-    PIPIT_CUDA(cuda::launch_pad_bytes(args, stream));
-    return to;
-  }
-
   ConvShape shape_;
-  int channels_;  ///< of x itself
-  bool copies_;   ///< x is brought to [pixels, in_c] first
+  bool copies_;  ///< x is brought to [pixels, in_c] first
   cuda::ConvVariant variant_;
   cuda::KeptDepth depth_;
   cuda::DepthOnGpu blocks_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "layers/cuda/conv/gemm_problem.h"
+#include "layers/cuda/conv/implicit_gemm/padded_input.h"
 #include "layers/cuda/families.h"
 #include "layers/ops/dynamic_int8.h"
 
@@ -63,10 +64,10 @@ class DynamicImplicitGemm final : public PackedKernel {
     args_ = conv_gemm_args(shape_, all, variant_.tile);
     args_.overlap = variant_.overlap;
     const auto rows = static_cast<std::size_t>(ceil_div(shape_.out_c, columns) * columns);
-    channels_ = static_cast<int>(spec.inputs[0]->shape[1]);
+    const int channels = static_cast<int>(spec.inputs[0]->shape[1]);
     const Tensor weights = to_layout(spec.constant(1)->view(), Layout::row_major);
     args_.weights =
-        keep(pack_qconv_weights(shape_, all, channels_, weights.values<std::int8_t>().data(), columns));
+        keep(pack_qconv_weights(shape_, all, channels, weights.values<std::int8_t>().data(), columns));
     args_.bias = keep(in_packed_order(conv_biases(spec), rows));
     args_.multipliers = keep(in_packed_order(scales_of_outputs(attributes_of(spec), shape_.out_c), rows));
     const Clamp& activation = attributes_of(spec).conv.activation;
@@ -76,17 +77,14 @@ class DynamicImplicitGemm final : public PackedKernel {
     PIPIT_CUDA(prepare_dynamic_gemm(variant_.tile));
   }
 
-  std::size_t scratch_bytes() const override {
-    return copies_ ? static_cast<std::size_t>(pixels() * shape_.in_c * 2) : 0;
-  }
+  std::size_t scratch_bytes() const override { return copies_ ? padded_input_bytes(shape_) : 0; }
   bool orders_prior_writes() const override { return true; }
 
   void run(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
            const RunContext& context) const override {
     const auto stream = static_cast<cudaStream_t>(context.stream);
     ConvGemmArgs args = args_;
-    args.x = inputs[0].data;
-    if (copies_) args.x = copy_input(inputs[0], context.scratch, stream);
+    args.x = copies_ ? pad_input(inputs[0], shape_, context.scratch, stream) : inputs[0].as<std::int8_t>();
     args.dynamic.scales = inputs[DynamicQConv::kScales].as<float>();
     if (const ConstTensorView& residual = inputs[DynamicQConv::kResidual]; residual.present())
       args.dynamic.residual = residual.data;
@@ -95,28 +93,9 @@ class DynamicImplicitGemm final : public PackedKernel {
   }
 
  private:
-  std::int64_t pixels() const { return static_cast<std::int64_t>(shape_.batch) * shape_.in_h * shape_.in_w; }
-
-  const void* copy_input(const ConstTensorView& x, std::byte* to, cudaStream_t stream) const {
-    const Strides strides = x.desc.strides();
-    PadBytesArgs args;
-    args.x = x.as<std::int8_t>();
-    args.y = reinterpret_cast<std::int8_t*>(to);
-    args.channels = channels_;
-    args.padded = shape_.in_c * 2;
-    args.pixels = pixels();
-    args.pixels_per_image = static_cast<std::int64_t>(shape_.in_h) * shape_.in_w;
-    args.image_stride = strides[0];
-    args.channel_stride = strides[1];
-    args.pixel_stride = strides[3];  // rows are contiguous in both layouts
-    PIPIT_CUDA(launch_pad_bytes(args, stream));
-    return to;
-  }
-
   ConvShape shape_;
   bool copies_;  ///< x is brought to [pixels, in_c] first
   ConvVariant variant_;
-  int channels_ = 0;  ///< of x itself
   ConvGemmArgs args_;
 };
 
