@@ -259,9 +259,8 @@ class Searcher {
     const MedianInterval& measured = measure_afresh();
     if (measured.median <= 1)
       found_.problem = fmt::format(
-          "the model that was chosen is not faster than the dense one: {:.2f} [{:.2f}, {:.2f}] times as "
-          "fast, "
-          "95 % interval, measured after the search: nothing is written",
+          "the chosen model is not faster than the dense one: {:.2f} [{:.2f}, {:.2f}] times as fast (95 % "
+          "interval), measured after the search; nothing is written",
           measured.median, measured.low, measured.high);
   }
 
