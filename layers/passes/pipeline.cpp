@@ -39,7 +39,7 @@ bool if_gpu(const Graph& /*graph*/, const PassTarget& target) {
   return target.device == DeviceKind::cuda;
 }
 
-// Only the CPU has kernels for weights in few bits, which compute in f32.
+// Stored weights of a file compute in f32, for which only the CPU has kernels.
 bool if_weights_are_real(const Graph& /*graph*/, const PassTarget& target) {
   return target.device != DeviceKind::cpu || stores_16_bits(target.precision);
 }

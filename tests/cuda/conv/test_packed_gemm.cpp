@@ -83,6 +83,7 @@ TEST(PackedGemm, Refusals) {
   const auto product = [&](const WeightFormat& format) { return random.product(format, {3, 300}, 300, 20); };
   EXPECT_EQ(refusal(WLinear({{8, 0}, {}}), product({8, 0})), std::nullopt);
   expect_refused(refusal(WLinear({{8, 64}, {}}), product({8, 64})), "groups of 64 weights of 8 bits");
+  expect_refused(refusal(WLinear({{8, 128}, {}}), product({8, 128})), "groups of 128 weights of 8 bits");
   expect_refused(refusal(WLinear({{4, 40}, {}}), product({4, 40})), "groups of 40 weights of 4 bits");
   GpuCase test = product({4, 32});
   test.inputs[1].constant = false;

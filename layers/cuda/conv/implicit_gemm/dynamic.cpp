@@ -1,5 +1,5 @@
-// Candidate "implicit_gemm" of DynamicQConv: the products of INT8 with a plan, whose sums are scaled in registers by
-// what DynamicQuantize has left in GPU memory.
+// Candidate "implicit_gemm" of DynamicQConv: the products of INT8 with a plan. Sums are scaled in registers by the
+// scales that DynamicQuantize wrote.
 #include <fmt/format.h>
 
 #include "layers/cuda/conv/gemm_problem.h"

@@ -1,6 +1,5 @@
 // Candidate "packed_gemm" of WLinear and WConv: products with weights in 8 or 4 bits, which are decoded in registers.
-// It takes any number of rows: weights stay in the memory that they were quantized for, and no second copy in 16 bits
-// is made for large batches.
+// It takes any number of rows and never expands weights to 16 bits in memory.
 #include <fmt/format.h>
 
 #include <limits>
@@ -89,12 +88,12 @@ Refusal refuse(const NodeSpec& spec) {
     return "the operands are too large for 32-bit offsets";
   if (PackedShape(p.format, p.outputs, p.depth).scales() == 0)
     return fmt::format(
-        "groups of {} weights of {} bits are not handled; multiples of 128 are, and of 4 bits 32 and 64",
+        "groups of {} weights of {} bits are not handled; 4 bits: 32, 64 or a multiple of 128; 8 bits: whole rows",
         p.format.group_size, p.format.bits);
   return std::nullopt;
 }
 
-// What the launch takes in a variant. A chunk of k costs decoding, which is like four products, and the products.
+// What the launch takes in a variant. A chunk of k costs one decoding, as long as four products, and its products.
 Estimate estimate_of_variant(const Product& p, const PackedVariant& variant, double megabytes,
                              int processors) {
   constexpr double kDecoding = 4;

@@ -2,10 +2,10 @@
 // No CUDA: tested without a GPU.
 //
 // A warp multiplies a tile of 16 outputs by groups of 8 rows of x (pixels, of a convolution) with the tensor cores'
-// product of halves (m16n8k16): integers of 8 bits are exact as halves, so a product differs from that of the stored
-// integer by nothing, and sums are f32. A scale is applied to the sum of its group. On CUDA cores a weight takes more
-// than three instructions (two to decode it, one for each row to multiply it), and four can be issued in the time in
-// which half a byte comes from memory; here it takes about one for up to eight rows.
+// product of halves (m16n8k16): integers of 8 bits are exact as halves, so products are exact, and sums are f32. A
+// scale is applied to the sum of its group. By count, a weight takes more than three instructions on CUDA cores (two to
+// decode it, one for each row to multiply it), and about one here for up to eight rows; four can be issued in the time
+// in which half a byte comes from memory.
 //
 // k is cut so that a lane reads 16 neighbouring bytes of x and of weights: of every 32, lane t of four has those from
 // 8 t on, which are k 2t, 2t + 1, 2t + 8 and 2t + 9 of two products.
@@ -57,8 +57,10 @@ struct PackedShape {
   int groups() const { return packed_parts(depth, group); }
   /// Scales of a span: 1, 2 or 4; 0 for a group that the kernels do not handle.
   int scales() const {
-    if (groups() == 1 || group % kPackedSpan == 0) return 1;
-    return bits == 4 && (group == 32 || group == 64) ? kPackedSpan / group : 0;
+    if (groups() == 1) return 1;
+    if (bits != 4) return 0;
+    if (group % kPackedSpan == 0) return 1;
+    return group == 32 || group == 64 ? kPackedSpan / group : 0;
   }
   /// Spans that a scale holds for, where there is one for a span.
   int spans_of_scale() const { return groups() == 1 ? std::max(1, spans()) : group / kPackedSpan; }
