@@ -75,7 +75,9 @@ for name in sys.argv[1:]: importlib.import_module({"pillow": "PIL"}.get(name, na
 # fails.
 python_environment() {
   local folder=$1 file=$2 header log reason status=0
-  "$folder/bin/python3" -c "" 2>/dev/null && cmp -s "$file" "$folder/installed.txt" && return
+  cmp -s "$file" "$folder/installed.txt" && "$folder/bin/python3" -c 'import importlib.metadata, sys
+for line in open(sys.argv[1]):
+    if "==" in line: importlib.metadata.version(line.split("==")[0])' "$file" 2>/dev/null && return
   header=$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
   [ -e "$header" ] || { echo "there is no $header (Debian: apt-get install python3-dev)" && return 1; }
   note "installing the packages of ${file#"$root/"} with pip into $folder"

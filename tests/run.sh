@@ -50,9 +50,8 @@ if [ "$preset" = ci ]; then
   fi
 fi
 # The other tests use the same packages.
-if [ -e "$environment/installed.txt" ]; then
-  PYTHONPATH=$("$environment/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')${PYTHONPATH:+:$PYTHONPATH}
-  export PYTHONPATH
+if packages=$("$environment/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null); then
+  export PYTHONPATH=$packages${PYTHONPATH:+:$PYTHONPATH}
 fi
 python_packages "$root/build/python" numpy onnx onnxruntime pillow jsonschema || note "tests that need them are skipped"
 build "$preset" "$cuda"

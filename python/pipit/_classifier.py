@@ -31,10 +31,11 @@ def _pixels(image: Any) -> Any:
     import numpy
 
     pixels = numpy.asarray(image)
-    if pixels.dtype != numpy.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3):
+    shaped = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
+    if pixels.dtype != numpy.uint8 or not shaped or pixels.size == 0:
         raise ArgumentError(
             f"{IN_MEMORY}: an array of {pixels.dtype} with shape {pixels.shape}; expected uint8 with "
-            "[height, width, 3] (red, green, blue) or [height, width] (grey)"
+            "[height, width, 3] (red, green, blue) or [height, width] (grey), and at least one pixel"
         )
     if pixels.ndim == 2:
         pixels = numpy.repeat(pixels[:, :, None], 3, axis=2)
@@ -215,7 +216,10 @@ class Classifier:
     def _prepared(self, image: Any) -> Any:
         """A path as a str, the bytes of a file, or pixels."""
         if isinstance(image, (str, os.PathLike)):
-            return os.fsdecode(image)
+            path = os.fsdecode(image)
+            if "\0" in path:
+                raise ArgumentError(f"{path!r}: a path has no NUL character")
+            return path
         if isinstance(image, (bytes, bytearray, memoryview)):
             return bytes(image)
         if _is_pil(image):
@@ -229,10 +233,13 @@ class Classifier:
                 from PIL import ImageOps
 
                 image = ImageOps.exif_transpose(image)
-            return _pixels(image.convert("RGB"))
-        except OSError as error:
+            decoded = image.convert("RGB")
+        except MemoryError:
+            raise
+        except Exception as error:  # each decoder of Pillow has its own types
             name = getattr(image, "filename", "") or IN_MEMORY
             raise Error(f"{name}: Pillow cannot decode it: {error}") from error
+        return _pixels(decoded)
 
     def _batches(self, images: int) -> int:
         """`images` rounded down to whole batches, at least one batch."""
@@ -262,7 +269,7 @@ def _numbered(error: Error, image: Any, index: int) -> Error:
     message = str(error)
     if message.startswith(IN_MEMORY):
         error = type(error)(f"image {index} in memory{message.removeprefix(IN_MEMORY)}")
-    elif not (isinstance(image, Error) or message.startswith(str(image))):
+    elif not (isinstance(image, Error) or (isinstance(image, str) and message.startswith(image))):
         return error
     error.index = index
     return error

@@ -153,8 +153,8 @@ class GpuInt8(CommandTest):
 
     def test_dynamic_scales_stay_on_the_gpu(self):
         layers = self.json("inspect", MODEL, "--device", "cuda", "--precision", "int8-dynamic")["layers"]
-        kernels = {layer["type"]: layer["kernel"] for layer in layers if layer["type"].startswith("Dynamic")}
-        self.assertEqual(kernels, {"DynamicQuantize": "samples", "DynamicQConv": "implicit_gemm"})
+        kernels = {(layer["type"], layer["kernel"]) for layer in layers if layer["type"].startswith("Dynamic")}
+        self.assertEqual(kernels, {("DynamicQuantize", "samples"), ("DynamicQConv", "implicit_gemm")})
 
 
 if __name__ == "__main__":

@@ -221,11 +221,16 @@ TEST(EmulatedPackedGemm, RowsAreIndependent) {
     args.y = y.data;
     ASSERT_TRUE(expect_no_error(run(kernel_of(args.bits, shape.scales(), 2),
                                     launch_of(random, 1, cuda::kPackedWarps * 32, 0), args)));
-    for (std::int64_t i = 0; i < kRows * 24; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      EXPECT_EQ(std::isfinite(y.as<float>()[at]), std::isfinite(expected[0].values<float>()[at]))
-          << "row " << i / 24 << ", output " << i % 24 << ", seed " << gpu_seed();
+    Tensor target = expected[0].clone();
+    for (const std::int64_t row : {3, 5}) {
+      for (std::int64_t i = row * 24; i < (row + 1) * 24; ++i) {
+        float& value = target.values<float>()[static_cast<std::size_t>(i)];
+        EXPECT_EQ(std::isfinite(y.as<float>()[i]), std::isfinite(value))
+            << "row " << row << ", output " << i % 24 << ", seed " << gpu_seed();
+        y.as<float>()[i] = value = 0;
+      }
     }
+    expect_same(y, target, 4 * 0x1p-23 * std::sqrt(static_cast<double>(kDepth)));
   }
 }
 

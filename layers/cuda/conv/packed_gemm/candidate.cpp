@@ -88,7 +88,8 @@ Refusal refuse(const NodeSpec& spec) {
     return "the operands are too large for 32-bit offsets";
   if (PackedShape(p.format, p.outputs, p.depth).scales() == 0)
     return fmt::format(
-        "groups of {} weights of {} bits are not handled; 4 bits: 32, 64 or a multiple of 128; 8 bits: whole rows",
+        "groups of {} weights of {} bits are not handled; 4 bits: 32, 64 or a multiple of 128; 8 bits: whole "
+        "rows",
         p.format.group_size, p.format.bits);
   return std::nullopt;
 }
