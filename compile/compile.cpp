@@ -9,6 +9,7 @@
 
 #include "engine/platform/device.h"
 #include "engine/platform/float_mode.h"
+#include "layers/passes/stored_weights.h"
 #include "layers/registry.h"
 #include "quant/dynamic_int8.h"
 #include "quant/kept_layers.h"
@@ -153,6 +154,12 @@ std::vector<std::shared_ptr<const ExecutionPlan>> build_plans(Graph graph, const
 // A model that is quantized already has its scales, and computes in what they say.
 void check_unquantized(const Graph& graph, Precision precision) {
   if (precision == Precision::fp32 || !is_quantized(graph)) return;
+  if (!is_quantized_beyond_weights(graph)) {
+    if (precision == Precision::w8 || precision == Precision::w4)
+      fail_unsupported("the file stores its weights in few bits already: leave precision {} out",
+                       precision_name(precision));
+    return;
+  }
   if (precision == Precision::int8)
     fail_unsupported(
         "the model is quantized already and holds its own scales: leave precision int8 and the plan out");

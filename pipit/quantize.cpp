@@ -154,6 +154,10 @@ class Quantizer {
       result.rounded.push_back({loss.node, loss.nearest, loss.rounded});
     if (!differences_.empty()) result.notes.push_back(detail::differences_note(plan_path_, differences_));
     result.notes.insert(result.notes.end(), notes_.begin(), notes_.end());
+    if (!losses_.empty() && std::ssize(losses_) < file.quantized)
+      result.notes.push_back(
+          fmt::format("{} of {} layers keep the nearest integers: they have more than {} inputs per output",
+                      file.quantized - std::ssize(losses_), file.quantized, most_depth()));
     result.notes.insert(result.notes.end(), file.notes.begin(), file.notes.end());
     Json json = {{"pipit", version()},
                  {"command", "quantize"},

@@ -191,6 +191,7 @@ class Rounder {
           if (!std::isnormal(static_cast<float>(scale))) continue;
           double error = 0;
           for (std::size_t k = first; k < last; ++k) {
+            if (row.dense[k] == 0) continue;  // stays 0 with any scale
             const double e = row.wanted[k] - nearest(row.wanted[k] / scale) * scale;
             error += curve(k) * e * e;
           }

@@ -39,9 +39,9 @@ bool if_gpu(const Graph& /*graph*/, const PassTarget& target) {
   return target.device == DeviceKind::cuda;
 }
 
-// Stored weights of a file compute in f32, for which only the CPU has kernels.
+// Stored weights of a file compute in f32, for which only the CPU has kernels. Other integers are made of real weights.
 bool if_weights_are_real(const Graph& /*graph*/, const PassTarget& target) {
-  return target.device != DeviceKind::cpu || stores_16_bits(target.precision);
+  return target.device != DeviceKind::cpu || stores_16_bits(target.precision) || target.quantize != nullptr;
 }
 
 bool if_quantized(const Graph& graph, const PassTarget& /*target*/) {

@@ -123,6 +123,8 @@ class OnnxNetwork(nn.Module):
              list(node.input), node.output[0])
             for node in graph.node
         ]  # fmt: skip
+        if any(attributes.get("block_size", 0) for _, attributes, _, _ in self.steps):
+            raise SystemExit(f"{path}: weights in blocks (w8, w4) are not trained; use a file of quantize in INT8")
         stored = {t.name: torch.from_numpy(numpy_helper.to_array(t).copy()) for t in graph.initializer}
         self.input = next(value.name for value in graph.input if value.name not in stored)
         self.output = graph.output[0].name

@@ -163,10 +163,6 @@ class QuantizedNetwork(OnnxNetwork):
         for op, attributes, inputs, output in self.steps:
             if op not in ("QuantizeLinear", "DequantizeLinear"):
                 continue
-            if attributes.get("block_size", 0):
-                raise SystemExit(
-                    f"{output}: weights in blocks (w8, w4) are not trained; use a file of quantize --precision int8"
-                )
             source = self.behind.get(inputs[0], inputs[0])
             if source in stored:
                 self.behind[output] = source

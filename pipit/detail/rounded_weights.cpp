@@ -6,7 +6,6 @@
 
 #include "engine/base/error.h"
 #include "layers/ops/matmul.h"
-#include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 #include "quant/int8_roles.h"
 #include "sparsity/layer_walk.h"
@@ -37,14 +36,10 @@ double loss_of(const std::vector<Gram>& sums, const NewWeights& weights) {
 // Rounds one layer of the walk.
 class LayerRounder {
  public:
-  LayerRounder(const Graph& graph, ThreadPool& pool, std::vector<RoundingLoss>& losses)
-      : graph_(graph), pool_(pool), losses_(losses) {}
+  LayerRounder(ThreadPool& pool, std::vector<RoundingLoss>& losses) : pool_(pool), losses_(losses) {}
 
-  // Whether the sums of the layer's columns can be held.
-  bool takes(const Node& node) const {
-    const Shape& shape = real_weights(graph_, node).shape;
-    return shape.elements() / shape[0] <= most_depth();
-  }
+  // Whether the sums of the columns of a layer with these weights can be held.
+  static bool takes(const Shape& weights) { return weights.elements() / weights[0] <= most_depth(); }
 
   // `fits`: whether an output may have this bias and scale; else it keeps the nearest integers.
   template <typename Fits>
@@ -56,15 +51,15 @@ class LayerRounder {
     const Shape& shape = dense.weights.shape();
     const std::size_t depth = depth_of(dense);
     const std::size_t groups = (depth + grid.group - 1) / grid.group;
-    for (std::size_t o = 0; o < made.bias.size(); ++o) {
-      if (fits(made.bias[o], made.scales[o * groups])) continue;
+    for (std::size_t o = 0; o < static_cast<std::size_t>(shape[0]); ++o) {
+      if (fits(made.bias.empty() ? 0.0F : made.bias[o], made.scales[o * groups])) continue;
       const auto copy = [&](const auto& from, auto& to, std::size_t each) {
         std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(o * each), each,
                     to.begin() + static_cast<std::ptrdiff_t>(o * each));
       };
       copy(nearest.integers, made.integers, depth);
       copy(nearest.scales, made.scales, groups);
-      made.bias[o] = dense.bias.empty() ? 0.0F : dense.bias[o];
+      if (!made.bias.empty()) made.bias[o] = dense.bias.empty() ? 0.0F : dense.bias[o];
     }
     losses_.push_back({layer.node().name, loss_of(sums, real_values(nearest, shape, grid.group)),
                        loss_of(sums, real_values(made, shape, grid.group))});
@@ -72,7 +67,6 @@ class LayerRounder {
   }
 
  private:
-  const Graph& graph_;
   ThreadPool& pool_;
   std::vector<RoundingLoss>& losses_;
 };
@@ -83,7 +77,7 @@ WalkOptions walk_options(const RoundingRun& run) {
   return walk;
 }
 
-// Rounds the values that integer layers read or write, as they do.
+// Rounds the values that integer layers read, as they do.
 ChangeValue activation_rounding(const Graph& graph, const Roles& roles) {
   std::vector<bool> integer(graph.values().size(), false);
   for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
@@ -111,12 +105,12 @@ std::map<std::string, QuantizedWeights> rounded_int8_weights(const Graph& equal,
     if (roles.of_node[n] == Role::weighted) input_scales[node.name] = roles.scale[index(node.inputs[0])];
   }
   const std::shared_ptr<ThreadPool> pool = shared_pool(run.threads);
-  LayerRounder rounder(equal, *pool, losses);
+  LayerRounder rounder(*pool, losses);
   std::map<std::string, QuantizedWeights> rounded;
   const auto visit = [&](const WalkedLayer& layer) -> std::optional<NewWeights> {
     const Node& node = layer.node();
     const auto found = input_scales.find(node.name);
-    if (found == input_scales.end() || !rounder.takes(node)) return std::nullopt;
+    if (found == input_scales.end()) return std::nullopt;
     const float input_scale = found->second;
     const NewWeights dense = weights_of(equal, node);
     const Shape& shape = dense.weights.shape();
@@ -127,6 +121,7 @@ std::map<std::string, QuantizedWeights> rounded_int8_weights(const Graph& equal,
                                                      input_scale, plan.weights_per_channel);
       const std::span<const std::int8_t> integers = near.weights.values<std::int8_t>();
       const IntegerWeights nearest{{integers.begin(), integers.end()}, near.scales, dense.bias};
+      if (!LayerRounder::takes(shape)) return real_values(nearest, shape, grid.group);
       made = rounder.round(layer, dense, nearest, grid,
                            [&](float bias, float scale) { return fits_bias(bias, input_scale, scale); });
     } catch (const Error& e) {
@@ -150,12 +145,12 @@ std::map<std::string, StoredLayer> rounded_stored_weights(const Graph& fused,
                                                           const WeightOnlyOptions& options, RoundingRun run,
                                                           std::vector<RoundingLoss>& losses) {
   const std::shared_ptr<ThreadPool> pool = shared_pool(run.threads);
-  LayerRounder rounder(fused, *pool, losses);
+  LayerRounder rounder(*pool, losses);
   std::map<std::string, StoredLayer> rounded;
   const auto visit = [&](const WalkedLayer& layer) -> std::optional<NewWeights> {
     const Node& node = layer.node();
     const std::optional<WeightFormat> format = stored_format(fused, node, options);
-    if (!format || !rounder.takes(node)) return std::nullopt;
+    if (!format) return std::nullopt;
     const NewWeights dense = weights_of(fused, node);
     const Shape& shape = dense.weights.shape();
     const auto depth = static_cast<std::int64_t>(depth_of(dense));
@@ -169,7 +164,9 @@ std::map<std::string, StoredLayer> rounded_stored_weights(const Graph& fused,
       const std::span<const float> scales = near.scales.values<float>();
       const IntegerWeights nearest{
           stored_integers(*format, near, depth), {scales.begin(), scales.end()}, dense.bias};
-      made = rounder.round(layer, dense, nearest, grid, [](float, float) { return true; });
+      if (!LayerRounder::takes(shape)) return real_values(nearest, shape, grid.group);
+      made = rounder.round(layer, dense, nearest, grid,
+                           [](float bias, float /*scale*/) { return std::isfinite(bias); });
     } catch (const Error& e) {
       fail("node '{}': {}", node.name, e.what());
     }

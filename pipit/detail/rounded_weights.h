@@ -13,7 +13,7 @@
 
 namespace pipit::internal::detail {
 
-/// What a layer's outputs lose by its rounded weights on the images, as a share of their variance.
+/// The error of a layer's outputs after rounding its weights, on the images, as a share of their variance.
 struct RoundingLoss {
   std::string node;
   double nearest = 0;
@@ -29,7 +29,8 @@ struct RoundingRun {
 
 /// The weights of every layer that quantize_graph() makes a QConv of, and of no deeper layer than most_depth()
 /// (sparsity/layer_walk.h): rounded by round_weights() (sparsity/round_weights.h), layer after layer, each for what it
-/// reads in the quantized network, with activations rounded to the plan's scales. An output whose bias would leave its
+/// reads in the quantized network, where deeper layers have the nearest integers, with activations rounded to the
+/// plan's scales. An output whose bias would leave its
 /// range keeps the nearest integers. `equal`: of fuse(), with the plan's equalization (quant/equalize.h). Adds to
 /// `losses` in the order of the graph. Errors name the node.
 std::map<std::string, QuantizedWeights> rounded_int8_weights(const Graph& equal, const QuantizationPlan& plan,

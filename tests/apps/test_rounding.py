@@ -104,6 +104,17 @@ class Rounding(CommandTest):
         self.assertNotIn("quantized already", done.stderr)  # it computes in f32
         self.assertIn("fp32", self.pipit("profile", "s.onnx", "--runs", 2, "--warmup", 0).stdout)
 
+    def test_a_stored_file_in_other_precisions(self):
+        self.pipit("quantize", "m.onnx", "--precision", "w8", "--images", "images", *PIXELS, "--output", "s.onnx")
+        expected = [dict(image) for image in self.scores("m.onnx")]
+        for precision in ("fp32", "fp16", "bf16", "int8-dynamic"):
+            for image, other in zip(expected, self.scores("s.onnx", "--precision", precision), strict=True):
+                for label, probability in other:
+                    self.assertAlmostEqual(probability, image[label], delta=0.05, msg=precision)
+        for precision in ("w8", "w4"):
+            done = self.pipit("classify", "s.onnx", "images/0.bmp", *PIXELS, "--precision", precision, code=UNSUPPORTED)
+            self.assertIn(f"leave precision {precision} out", done.stderr)
+
     def test_a_file_of_nearest_weights_is_the_precision(self):
         for precision, *more in (("w4",), ("w8",), ("w4", "--group-size", 64)):
             with self.subTest(precision, more=more):

@@ -152,8 +152,9 @@ struct Blocks {
 
 // Integers less their zero points (null: 0), where i8 holds them.
 template <typename T>
-std::optional<Tensor> shifted(const Tensor& integers, const Tensor* zero_points, const Blocks& blocks) {
-  Tensor result(TensorDesc{integers.shape(), DType::i8});
+std::optional<Tensor> shifted(NodeContext& node, const Tensor& integers, const Tensor* zero_points,
+                              const Blocks& blocks) {
+  Tensor result = node.allocate(TensorDesc{integers.shape(), DType::i8});
   const std::span<const T> from = integers.values<T>();
   for (std::size_t i = 0; i < from.size(); ++i) {
     const int zero = zero_points != nullptr ? int{zero_points->values<T>()[blocks.of(i)]} : 0;
@@ -188,10 +189,11 @@ std::optional<ValueId> dequantized_blocks(NodeContext& node, Along along) {
   if (type == DType::u8 || zeros != nullptr) {
     Blocks blocks{x[axis], block, 1};
     for (int d = axis + 1; d < rank; ++d) blocks.inner *= x[d];
-    std::optional<Tensor> moved = type == DType::u8 ? shifted<std::uint8_t>(*integers, zeros.get(), blocks)
-                                                    : shifted<std::int8_t>(*integers, zeros.get(), blocks);
+    std::optional<Tensor> moved = type == DType::u8
+                                      ? shifted<std::uint8_t>(node, *integers, zeros.get(), blocks)
+                                      : shifted<std::int8_t>(node, *integers, zeros.get(), blocks);
     if (!moved) return std::nullopt;
-    q = node.add_constant(std::move(*moved), "integers");
+    q = node.add_computed(std::move(*moved), "integers");
   }
   BlockQuantization attributes{{list.begin(), list.end()}, axis, block};
   return node.emit(std::make_shared<DequantizeBlocks>(std::move(attributes)), {q});

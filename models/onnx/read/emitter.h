@@ -34,6 +34,12 @@ class Emitter {
   ValueId constant(std::string name, Tensor tensor) {
     return builder_.add_constant(std::move(name), std::move(tensor));
   }
+  /// The same for a result that later ones may be computed from: what a Dequantize makes of it counts, too.
+  ValueId computed_constant(std::string name, Tensor tensor) {
+    const ValueId id = constant(std::move(name), std::move(tensor));
+    computed_.insert(id);
+    return id;
+  }
   /// Subtracts a result of this size from what folding may still produce; throws Error if that is exceeded.
   void charge(const TensorDesc& desc);
 

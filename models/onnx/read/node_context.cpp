@@ -156,6 +156,10 @@ ValueId NodeContext::add_constant(Tensor tensor, const char* part) {
   return context_.emitter.constant(part_name(part), std::move(tensor));
 }
 
+ValueId NodeContext::add_computed(Tensor tensor, const char* part) {
+  return context_.emitter.computed_constant(part_name(part), std::move(tensor));
+}
+
 Tensor NodeContext::read_tensor(const onnx_pb::TensorProto& proto) {
   return tensor_from_onnx(proto, context_.external);
 }

@@ -116,6 +116,8 @@ class NodeContext {
   /// Reserves memory for a tensor that the converter fills, and adds it.
   Tensor allocate(const TensorDesc& desc);
   ValueId add_constant(Tensor tensor, const char* part = nullptr);
+  /// The same for a tensor that the converter computed: what later nodes compute from it counts as well.
+  ValueId add_computed(Tensor tensor, const char* part = nullptr);
   /// The tensor of an attribute.
   Tensor read_tensor(const onnx_pb::TensorProto& proto);
 

@@ -215,6 +215,20 @@ TEST(OnnxStoredWeights, HostileBlocks) {
   EXPECT_THAT(blocks(2, 8, {2, 3}, std::vector<float>(6, 1)).failure<Error>(), testing::HasSubstr("axis 2"));
   EXPECT_THAT(blocks(0, -8, {2, 3}, std::vector<float>(6, 1)).failure<Error>(),
               testing::HasSubstr("'block_size' is -8"));
+  // What zero points make of integers counts, and what is made of that: a small file cannot fill memory.
+  OnnxWriter many(21);
+  many.input("x", {2, 16})
+      .constant<std::int8_t>("w", {16, 64}, ramp(1024))
+      .constant<float>("s", {2, 64}, std::vector<float>(128, 1));
+  many.constant<std::int8_t>("z", {2, 64}, std::vector<std::int8_t>(128, 1));
+  for (int i = 0; i < 20; ++i) {
+    const std::string d = "d" + std::to_string(i), y = "y" + std::to_string(i);
+    many.node("DequantizeLinear", {"w", "s", "z"}, {d}, {{"axis", kZero}, {"block_size", std::int64_t{8}}})
+        .node("MatMul", {"x", d}, {y})
+        .output(y);
+  }
+  EXPECT_EQ(many.failure<Error>({.max_folded_bytes = 20 * 5 * 1024}), "");
+  EXPECT_THAT(many.failure<Error>({.max_folded_bytes = 19 * 5 * 1024}), testing::HasSubstr("bytes"));
   // One block of all; a scale that is not finite stays one.
   EXPECT_THAT(types_of(fuse(blocks(0, kHuge, {1, 3}, {1, 2, 3}).read().graph)), ElementsAre("WLinear"));
   EXPECT_THAT(types_of(fuse(blocks(0, 16, {1, 3}, {1, INFINITY, NAN}).read().graph)), ElementsAre("MatMul"));
