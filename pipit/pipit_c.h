@@ -84,8 +84,8 @@ PIPIT_API pipit_code pipit_options_set(pipit_options* options, const char* name,
 /// the call and "" for work of one stage. Calls come one at a time, in any thread. Return 0 to continue; any other
 /// number ends the work with PIPIT_CANCELLED, and files are as before. Must not throw or jump out.
 typedef int (*pipit_progress)(void* user, const char* stage, int64_t done, int64_t total);
-/// Calls `progress` from all functions that take these options, also while they load a model or a classifier; NULL: not
-/// any more.
+/// Calls `progress` from all functions that take these options except pipit_compare_json(), also while they load a
+/// model or a classifier; NULL: not any more.
 PIPIT_API pipit_code pipit_options_set_progress(pipit_options* options, pipit_progress progress, void* user,
                                                 pipit_status** status);
 /// Frees them.

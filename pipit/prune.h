@@ -86,8 +86,9 @@ struct PruneOptions {
 
 /// A pruned model that was measured.
 struct PruneStep {
-  Speedup speedup;                  ///< over the dense model in the same precision, in the search
-  double ms = 0;                    ///< of a run
+  Speedup
+      speedup;    ///< over the dense model in the same precision, in the search; for PruneGoal::keep after it
+  double ms = 0;  ///< of a run
   std::optional<double> predicted;  ///< speedup predicted from times of layers, if measured
   Drop drop;                        ///< against the dense model in fp32, on the images of the search
   double expected_drop = 0;         ///< in points, from the distances between the best two scores
@@ -130,8 +131,8 @@ struct PrunedInt8 {
 /// What prune() found and wrote.
 struct PrunedModel {
   std::string measure;  ///< the measure of accuracy: "top-1", "agreement with dense", ...
-  /// Why no file was written: nothing that meets the goal is faster. Empty if a file was written. Otherwise only the
-  /// measured members are set: those up to time_was_short, and calibration_images.
+  /// Why no file was written: nothing that could be is faster. Empty if a file was written. Otherwise only these
+  /// members are set: measure, passed, reached, those from dense_right to time_was_short, and calibration_images.
   std::string problem;
   bool passed = true;  ///< whether the goal is met
   /// For PruneGoal::speedup and PruneGoal::max_drop: whether that is reached. A speedup is, if the median of `speedup`
@@ -140,7 +141,7 @@ struct PrunedModel {
   std::optional<bool> reached;
   /// Of the written model over the dense one in the same precision, measured after the search as bench() does with
   /// BenchOptions::against. The speedups of steps and selections are those that the search chose by: the best of many
-  /// measurements is larger than it is the next time.
+  /// measurements is too high, and the next one is lower.
   Speedup speedup;
   double dense_right = 0;  ///< share of the search's images that the dense model in fp32 answers correctly
   double dense_ms = 0;     ///< time of a run of the dense model in the same precision

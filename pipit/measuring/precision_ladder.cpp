@@ -5,12 +5,14 @@
 
 #include "engine/base/statistics.h"
 #include "pipit/measuring/timing.h"
+#include "pipit/measuring/turns.h"
 
 namespace pipit::internal::detail {
 
 namespace {
 
 constexpr int kProfiledRuns = 30;
+constexpr double kStepMs = 500;  // for the time of a step, at most
 
 }  // namespace
 
@@ -188,7 +190,7 @@ Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImage
           step.drop = judge.drop(outputs, int8);  // fp32 loses nothing, and that is certain
         Session session(plan);
         // Neighbouring steps differ by more than a moment's noise: a ladder has many.
-        step.ms = count == 0 ? 1 : 1 / speedup_over(session, base, batch, base_ms, 500).median;
+        step.ms = count == 0 ? 1 : 1 / estimated_speedup(session, base, batch, base_ms, kStepMs).median;
         known.emplace(kept, step);
       }
       search.ladders[l].steps.push_back(step);
@@ -197,7 +199,7 @@ Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImage
   }
   if (!ends_in_fp32) {
     Session session(model.in_fp32());
-    search.fp32_ms = 1 / speedup_over(session, base, batch, base_ms, 500).median;
+    search.fp32_ms = 1 / estimated_speedup(session, base, batch, base_ms, kStepMs).median;
   }
   const bool ends_in_bf16 = model.kept_as() == Precision::bf16;
   if (with_bf16 && !ends_in_bf16) {
@@ -207,7 +209,7 @@ Search search_mixed(const MixedModel& model, PreparedImages& some, PreparedImage
     step.answers = judge.compare(outputs);
     step.drop = judge.drop(outputs, int8);
     Session session(plan);
-    step.ms = 1 / speedup_over(session, base, batch, base_ms, 500).median;
+    step.ms = 1 / estimated_speedup(session, base, batch, base_ms, kStepMs).median;
   }
   search.int8_ms = quantile(std::move(base_ms), 0.25);
   if (search.bf16) search.bf16->ms *= search.int8_ms;

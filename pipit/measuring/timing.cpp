@@ -14,24 +14,11 @@ namespace pipit::internal::detail {
 
 namespace {
 
-constexpr std::size_t kMinTurns = 9;
-constexpr double kMinTurnsMs = 250;
-constexpr double kNarrow = 0.02;
-constexpr double kConfidence = 0.95;
-constexpr int kRepeats = 5;  // on a GPU
 // Limits of ComparableStepTimes.
 constexpr int kMinStepTurns = 2;
 constexpr double kStepTurnsMs = 250;
 constexpr int kStepRuns = 3;
 constexpr double kUnsteady = 0.05;
-
-// On a GPU what the device takes, as profile says it: copies to and from the host would hide what precisions differ by.
-double timed_run(Session& session, std::span<const ConstTensorView> inputs) {
-  if (DeviceSession* device = session.device_session()) return quantile(device->repeat_ms(kRepeats), 0.5);
-  const Clock::time_point begin = Clock::now();
-  session.run(inputs);
-  return milliseconds_since(begin);
-}
 
 }  // namespace
 
@@ -61,31 +48,6 @@ std::vector<ConstTensorView> views_of(const std::vector<Tensor>& tensors) {
   std::vector<ConstTensorView> views;
   for (const Tensor& tensor : tensors) views.push_back(tensor.view());
   return views;
-}
-
-MedianInterval speedup_over(Session& session, Session& base, std::span<const ConstTensorView> inputs,
-                            std::vector<double>& base_ms, double most_ms) {
-  for (int warmup = 0; warmup < 2; ++warmup) {
-    session.run(inputs);
-    base.run(inputs);
-  }
-  std::vector<double> ratios;
-  MedianInterval speedup;
-  const Clock::time_point begin = Clock::now();
-  for (double next_look = measuring_ms(kMinTurnsMs);;) {
-    const bool base_first = ratios.size() % 2 == 1;
-    const double before = base_first ? timed_run(base, inputs) : 0;
-    const double own = timed_run(session, inputs);
-    base_ms.push_back(base_first ? before : timed_run(base, inputs));
-    ratios.push_back(base_ms.back() / own);
-    const double sum = milliseconds_since(begin);
-    if (ratios.size() < kMinTurns || sum < next_look) continue;
-    speedup = median_interval(ratios, kConfidence);
-    const bool narrow = speedup.high - speedup.median <= kNarrow * speedup.median &&
-                        speedup.median - speedup.low <= kNarrow * speedup.median;
-    if (narrow || sum >= measuring_ms(most_ms)) return speedup;
-    next_look = 1.5 * sum;
-  }
 }
 
 namespace {

@@ -29,14 +29,6 @@ std::vector<Tensor> first_batch(PreparedImages& images);
 /// As a run takes them.
 std::vector<ConstTensorView> views_of(const std::vector<Tensor>& tensors);
 
-/// How many times as fast as `base` a run of `session` is (on a GPU by the time of the device, without copies): the
-/// median over turns of both, one after the other and in alternating order, and its 95 % interval. What other work
-/// does to one run in a while moves neither, what lasts does so to both runs of a turn. As many turns as make the
-/// interval narrow (2 % to either side), nine at least, otherwise for at most `most_ms`. `base_ms` collects the base's
-/// times.
-MedianInterval speedup_over(Session& session, Session& base, std::span<const ConstTensorView> inputs,
-                            std::vector<double>& base_ms, double most_ms = 3000);
-
 /// Per node with a step of its own: the median time.
 std::map<std::string, double> step_times(const std::shared_ptr<const ExecutionPlan>& plan,
                                          std::span<const ConstTensorView> inputs, int runs);

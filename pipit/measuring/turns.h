@@ -25,14 +25,14 @@ std::vector<double> turn_times(const std::function<double()>& run, double ms);
 
 /// How many times as fast as `base` a run of `session` is, by the rule of bench with BenchOptions::against and its time
 /// box: turns of kTurnMs of both in alternating order, and the median of the turns' ratios with its 95 % interval
-/// (compare_turns()). At least nine turns, however long they take. `base_ms` collects the base's median of each turn.
+/// (compare_turns()). At least 24 turns, however long they take. `base_ms` collects the base's median of each turn.
 MedianInterval benched_speedup(Session& session, Session& base, std::span<const ConstTensorView> inputs,
                                std::vector<double>& base_ms);
 
 /// The same in less time, for choosing among many: as many turns as make the interval narrow (2 % to either side), nine
-/// at least, otherwise for 3 s at most. The interval is that of the sign test (median_interval()), which few turns
-/// suffice for.
+/// at least, otherwise for `most_ms` at most. The interval is that of the sign test (median_interval()), which few
+/// turns suffice for. On a GPU both functions take the time of the device, without copies.
 MedianInterval estimated_speedup(Session& session, Session& base, std::span<const ConstTensorView> inputs,
-                                 std::vector<double>& base_ms);
+                                 std::vector<double>& base_ms, double most_ms = 3000);
 
 }  // namespace pipit::internal::detail

@@ -215,6 +215,7 @@ class Searcher {
     choose(best->keeps, std::move(best->pruned));
     plan_ = std::move(best->plan);
     measured_ = best->measured;
+    refuse_slower();
   }
 
   void meet_drop() {
@@ -256,12 +257,17 @@ class Searcher {
     }
     choose(steps_[static_cast<std::size_t>(step)].keeps, std::move(made[static_cast<std::size_t>(step)]));
     plan_ = pruning_.compiler().compiled(pruned_.graph, pruned_.scales);
-    const MedianInterval& measured = measure_afresh();
-    if (measured.median <= 1)
-      found_.problem = fmt::format(
-          "the chosen model is not faster than the dense one: {:.2f} [{:.2f}, {:.2f}] times as fast (95 % "
-          "interval), measured after the search; nothing is written",
-          measured.median, measured.low, measured.high);
+    measure_afresh();
+    refuse_slower();
+  }
+
+  // Where the measured model is no faster than the dense one there is nothing to write.
+  void refuse_slower() {
+    if (measured_->median > 1) return;
+    found_.problem = fmt::format(
+        "the chosen model is not faster than the dense one: {:.2f} [{:.2f}, {:.2f}] times as fast (95 % "
+        "interval), measured after the search; nothing is written",
+        measured_->median, measured_->low, measured_->high);
   }
 
   std::string none_is_fast() const {

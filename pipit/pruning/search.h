@@ -48,8 +48,10 @@ struct SpeedupMeasures {
   using Measure =
       std::function<MedianInterval(Session& pruned, Session& dense, std::span<const ConstTensorView> inputs,
                                    std::vector<double>& dense_ms)>;
-  Measure estimate = estimated_speedup;  ///< of what the search compares
-  Measure measure = benched_speedup;     ///< of what may be written
+  Measure estimate = [](auto& session, auto& base, auto inputs, auto& base_ms) {
+    return estimated_speedup(session, base, inputs, base_ms);
+  };                                  ///< of what the search compares
+  Measure measure = benched_speedup;  ///< of what may be written
 };
 
 /// Prunes, measures steps, and checks the one that is chosen on the unseen images. For a speed-up SelectionSearch says,

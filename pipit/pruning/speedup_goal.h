@@ -8,8 +8,8 @@ namespace pipit::internal::detail {
 /// By how much the lower end of an interval may be below a speedup whose median reaches it, as a share.
 inline constexpr double kSpeedupTolerance = 0.03;
 
-/// What counts of a measured speedup: its median, or less if the lower end of its interval is further below than
-/// kSpeedupTolerance.
+/// The part of a measured speedup that counts: its median, or less if the lower end of its interval is further below
+/// than kSpeedupTolerance.
 double counted_speedup(const MedianInterval& speedup);
 
 /// Whether counted_speedup() is at least `target`.
