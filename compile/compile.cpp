@@ -85,8 +85,8 @@ std::function<Rewritten(Graph, PassTarget&)> quantization(const CompileOptions& 
     case Precision::w4:
       break;
   }
-  return [&options, precision](Graph fused, PassTarget& /*target*/) {
-    const WeightOnlyOptions how{precision == Precision::w8 ? 8 : 4, options.group_size};
+  return [&options, precision](Graph fused, PassTarget& target) {
+    const WeightOnlyOptions how{precision == Precision::w8 ? 8 : 4, options.group_size, target.device};
     return none_is_unsupported(
         store_weights_only(std::move(fused), how, *shared_pool(options.planning.threads)), precision,
         "fully connected layer or 1x1 convolution with constant weights");

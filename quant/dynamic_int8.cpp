@@ -21,8 +21,9 @@ bool is_taken(const Graph& graph, const Node& node, DType type) {
   if (!has_constant_weights(graph, node)) return false;
   const Shape& weights = graph.value(node.inputs[1]).desc.shape;
   if (const auto* conv = layer_if<Conv>(node)) {
-    // GPUs have kernels for these.
-    if (type == DType::i8 && (conv->attributes().groups != 1 || conv->attributes().window.rank != 2))
+    // GPU kernels, which read i8, need one group and two dimensions.
+    if (type == DType::i8 &&
+        (conv->attributes().groups != 1 || conv->attributes().window.rank != 2 || adds_constant(graph, node)))
       return false;
     return weights.elements() / weights[0] < kMaxDepth &&
            (conv->attributes().groups == 1 || weights[1] >= kMinGroup);

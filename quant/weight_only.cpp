@@ -206,6 +206,7 @@ std::optional<WeightFormat> stored_format(const Graph& graph, const Node& node,
   const bool one_tap =
       conv == nullptr || (conv->attributes().window.taps() == 1 && conv->attributes().groups == 1);
   if (!one_tap || !has_constant_weights(graph, node)) return std::nullopt;
+  if (options.device == DeviceKind::cuda && adds_constant(graph, node)) return std::nullopt;
   const Shape& shape = graph.value(node.inputs[1]).desc.shape;
   const auto* gemm = layer_if<Gemm>(node);
   const bool outputs_first = conv != nullptr || (gemm != nullptr && gemm->attributes().transpose_b);

@@ -48,6 +48,8 @@ struct WeightOnlyOptions {
   int bits = 8;
   /// 4 bits only: neighbouring weights that share a scale; 0: 32 in convolutions, 128 in fully connected layers.
   std::int64_t group_size = 0;
+  DeviceKind device =
+      DeviceKind::cpu;  ///< that runs the layers; those that it has no kernel for stay as they are
 };
 
 /// How a layer stores its weights. With few inputs (64 at most) always in 8 bits: there is little to save, and rounding

@@ -43,6 +43,10 @@ bool has_constant_weights(const Graph& graph, const Node& node) {
   return layer_if<MatMul>(node) != nullptr;
 }
 
+bool adds_constant(const Graph& graph, const Node& node) {
+  return layer_if<Conv>(node) != nullptr && given(node, 3) && graph.value(node.inputs[3]).is_constant();
+}
+
 RealWeights real_weights(const Graph& graph, const Node& node) {
   const std::shared_ptr<const Tensor>& tensor = graph.value(node.inputs[1]).constant;
   const Tensor& w = *tensor;

@@ -237,7 +237,8 @@ TEST(PlannedNetworks, TakeNoneBeforeHopper) {
 }
 
 // A 3x3, two 1x1 of which the second is added to the first and has a function after it, and a classifier.
-Graph small_network(Draw& draw) {
+// constant_residual: a constant is added to it instead.
+Graph small_network(Draw& draw, bool constant_residual = false) {
   GraphBuilder builder;
   int count = 0;
   const auto constant = [&](const Shape& shape) {
@@ -255,8 +256,9 @@ Graph small_network(Draw& draw) {
   };
   const ValueId image = builder.add_input("x", TensorDesc{Shape{1, 3, 16, 16}});
   const ValueId first = conv(conv(image, 96, 3), 96, 1);
-  const ValueId sum = builder.add1("sum", std::make_shared<Binary>(BinaryAttributes{BinaryKind::add, {}}),
-                                   {conv(first, 96, 1), first});
+  const ValueId sum =
+      builder.add1("sum", std::make_shared<Binary>(BinaryAttributes{BinaryKind::add, {}}),
+                   {conv(first, 96, 1), constant_residual ? constant(Shape{1, 96, 14, 14}) : first});
   const ValueId silu = builder.add1("silu", std::make_shared<Unary>(UnaryAttributes{UnaryKind::silu}), {sum});
   const ValueId flat =
       builder.add1("flat", std::make_shared<Reshape>(ReshapeAttributes{Shape{1, 96 * 14 * 14}}), {silu});
@@ -298,6 +300,27 @@ TEST(PlannedNetworks, KeepStoredWeightsInTheirBits) {
     EXPECT_EQ(functions, 1);
     EXPECT_EQ(plan->graph().nodes().back().layer->type(), "WLinear") << "it writes f32 itself";
     EXPECT_EQ(plan->graph().value(plan->graph().outputs()[0]).desc.dtype, DType::f32);
+  }
+}
+
+// Convolutions that add a constant stay in fp16, which has kernels for them.
+TEST(PlannedNetworks, KeepConvolutionsThatAddAConstant) {
+  make_up({});
+  Draw draw(test_seed());
+  const Graph graph = small_network(draw, true);
+  for (const Precision precision : {Precision::w8, Precision::w4, Precision::int8_dynamic}) {
+    SCOPED_TRACE(precision_name(precision));
+    CompileOptions options;
+    options.planning.device = DeviceKind::cuda;
+    options.planning.precision = precision;
+    const auto plan = compile(graph, options).plans[0];
+    int constant = 0;
+    for (const Step& step : plan->steps()) {
+      const Node& node = plan->graph().nodes()[static_cast<std::size_t>(step.node)];
+      EXPECT_FALSE(step.on_host) << node.name;
+      if (node.layer->type() == "Conv" && node.inputs.size() > 3) ++constant;
+    }
+    EXPECT_EQ(constant, 1);
   }
 }
 
