@@ -54,8 +54,8 @@ struct QuantizeOptions {
   bool signed_activations = false;
   /// How weights become integers. Unset: Rounding::second_order where there are images, else Rounding::nearest.
   std::optional<Rounding> rounding = {};
-  /// For Rounding::second_order: images or arrays, or folders of them, of the kind that the model will see. A hundred
-  /// are a good start; classes do not matter.
+  /// For Rounding::second_order: images or arrays, or folders of them, of the kind that the model will see; classes
+  /// do not matter.
   std::vector<std::filesystem::path> images = {};
   /// How they are prepared. Without any option: as the images of the plan, else as the model stores.
   PreprocessOptions preprocess = {};
@@ -93,7 +93,7 @@ struct QuantizedFile {
 /// DequantizeLinear around the layers in INT8, weights and biases as integers). pipit runs the file without a plan. For
 /// QuantizeTarget::pipit with Rounding::nearest it computes the bits that Precision::int8 with the plan gives; files
 /// for other targets may round values next to a tie otherwise. Precision::w8 and w4: with DequantizeLinear in blocks
-/// (opset 21) of int8 or int4 weights, which pipit runs as these precisions do; `plan` is empty.
+/// (opset 21) of int8 or int4 weights, which pipit runs on the CPU as these precisions do; `plan` is empty.
 ///
 /// Rounding::second_order runs the model on images, in fp32 on the CPU, layer after layer; the same images give the
 /// same file for any number of threads. Throws Error for a plan of another model, for files that cannot be read or

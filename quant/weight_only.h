@@ -62,8 +62,8 @@ std::optional<WeightFormat> stored_format(const Graph& graph, const Node& node,
 
 /// Turns every Gemm, MatMul and ungrouped Conv of one tap with constant weights into WLinear or WConv. The other nodes
 /// stay as they are. No calibration: activations remain f32. Weights that `graph` alone holds are freed one by one, so
-/// that a graph handed over (std::move) is never held twice. `rounded`: layers by the names of their nodes that are
-/// stored so, in their stored_format(), instead of by store_weights().
+/// that a graph handed over (std::move) is never held twice. `rounded`: integers for the nodes of these
+/// names, in their stored_format(), instead of those of store_weights().
 Rewritten store_weights_only(Graph graph, const WeightOnlyOptions& options, ThreadPool& pool,
                              std::map<std::string, StoredLayer> rounded = {});
 

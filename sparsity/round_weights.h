@@ -1,4 +1,4 @@
-// Integers for the weights of a layer, chosen by what they do to its outputs instead of to the nearest.
+// Integer weights of a layer that change its outputs least, instead of the nearest integers.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,7 @@ struct RoundingGrid {
   int high = 127;
   std::size_t group = 0;     ///< neighbouring weights of a row that share a scale; at least 1
   bool keep_scales = false;  ///< scales stay what they are
-  bool adjust_bias =
-      true;  ///< biases take back what weights change of the means of outputs; false for MatMul
+  bool adjust_bias = true;   ///< biases compensate for the change of mean outputs; false for MatMul
 };
 
 struct RoundingOptions {

@@ -21,8 +21,8 @@ Rewritten fold_blocks(const Graph& graph);
 /// can no longer store its weights gets them in f32. Runs after fuse_epilogues.
 Rewritten store_blocks(const Graph& graph);
 
-/// WConv and WLinear become Conv, Gemm and MatMul with weights in f32: for devices and precisions without kernels for
-/// them.
+/// WConv and WLinear become Conv, Gemm and MatMul with weights in f32: for devices and precisions without kernels that
+/// compute in f32, and for what makes integers of real weights.
 Rewritten write_out_stored(const Graph& graph);
 
 }  // namespace pipit::internal

@@ -80,10 +80,9 @@ class Checks {
                       found->variance_ratio < kOtherVariance;
     if (fits || found->images < kMinImagesOfStatistics) return;
     note(
-        "the images are not like those of the training: what '{}' reads has {:.3g} times the variance that "
-        "it "
-        "stores (median of {}), and means that differ by {:.2g} of its standard deviations; check mean, std "
-        "and scale of the preprocessing, or calibrate on images like those of the training",
+        "the images differ from the training images: the input of '{}' has {:.3g} times the stored variance "
+        "(median of {}), and its means differ by {:.2g} stored standard deviations; check mean, std and "
+        "scale of the preprocessing, or calibrate on images like the training images",
         found->layer, found->variance_ratio, counted(found->channels, "channel"), found->mean_deviation);
   }
 

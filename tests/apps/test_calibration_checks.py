@@ -145,7 +145,7 @@ class CalibrationChecks(CommandTest):
             if fits:
                 self.assert_no_note(found, "training")
             else:
-                self.assert_note(found, "not like those of the training: what 'norm' reads")
+                self.assert_note(found, "differ from the training images: the input of 'norm'")
         self.assertNotIn("stored_statistics", self.calibrate("bytes", model="untrained.onnx")["checks"])
         # Seven images say too little.
         (self.folder / "bytes/000.npy").unlink()

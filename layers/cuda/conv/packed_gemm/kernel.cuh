@@ -10,7 +10,7 @@ namespace pipit::internal::cuda {
 
 namespace packed {
 
-/// Two integers of a word that holds each as 1024 more than it was stored as.
+/// The two halves of a word, each 1024 + a stored integer, less 1024 + zero.
 __device__ __forceinline__ std::uint32_t less(std::uint32_t word, float zero) {
   const __half2 difference =
       __hsub2(*reinterpret_cast<const __half2*>(&word), __float2half2_rn(1024.0F + zero));
