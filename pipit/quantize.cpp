@@ -26,6 +26,7 @@
 #include "pipit/version.h"
 #include "quant/equalize.h"
 #include "quant/kept_layers.h"
+#include "sparsity/layer_walk.h"
 
 namespace pipit::tools {
 
