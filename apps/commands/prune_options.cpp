@@ -174,8 +174,8 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
              "Neighbouring outputs that lose the same rows; 0: all of a layer, which GPUs "
              "need; 1: each output loses its own, and 16 neighbouring outputs lose equally "
              "many of 16 neighbouring channels, which fp32 kernels with AVX-512 leave out "
-             "[the number that this CPU computes together: 16, or 32 with AVX-512; with "
-             "--target-speedup or --max-drop also 1, whichever is better for each set of layers]"),
+             "[the number that this CPU computes together: 16, or 32 with AVX-512; in fp32 with AVX-512, for "
+             "--target-speedup or --max-drop, also 1, whichever is better for each set of layers]"),
          {"0", "1", "16", "32"});
   one_of(command.add_option("--block", options->how.block,
                             "With --mode block: neighbouring channels that are removed together"),
@@ -206,10 +206,12 @@ void add_prune_options(const std::shared_ptr<PruneOptions>& options, CLI::App& c
       "With --precision int8 the pruned model is calibrated on 100 of the images and written as pipit "
       "quantize does; drops\n"
       "are relative to the dense model in fp32.\n"
-      "Exit code 4 means that --target-speedup is missed by all models that were timed after the search (the "
-      "fastest "
-      "of them is written), that every faster model loses more than "
-      "--max-drop (then nothing is written), or that the drop is larger on unseen images.\n"
+      "Exit code 4 means that all models that were timed after the search miss --target-speedup (the fastest "
+      "is "
+      "written), that\n"
+      "no model is faster than the dense one or every faster one loses more than --max-drop (nothing is "
+      "written), or that the\n"
+      "drop is larger than --max-drop on unseen images.\n"
       "Examples:\n"
       "  pipit prune resnet20-cifar10 cifar10-train --check cifar10-test --target-speedup 1.5 --output "
       "pruned.onnx\n"

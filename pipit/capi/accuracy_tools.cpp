@@ -37,8 +37,7 @@ pipit_code pipit_quantize(const char* model, const char* plan, const char* outpu
     const pipit_options& all = given(options);
     tools::QuantizeOptions how;
     how.load = all.load;
-    // fp32 is what models are loaded in without the option.
-    const bool int8 = all.precision == Precision::int8 || all.precision == Precision::fp32;
+    const bool int8 = !all.has_precision || all.precision == Precision::int8;
     how.precision = int8 ? ModelPrecision(Precision::int8) : model_precision(all);
     how.keep = all.int8.keep;
     how.signed_activations = all.signed_activations;

@@ -84,6 +84,7 @@ struct ToolOptions {
 struct pipit_options : pipit::internal::capi::ToolOptions {
   pipit::LoadOptions load;  // but for its precision, whose options may come in any order
   pipit::Precision precision = pipit::Precision::fp32;
+  bool has_precision = false;  // it was set
   pipit::Int8 int8;
   std::optional<pipit::Int8Dynamic> int8_dynamic;
   std::optional<pipit::W4> w4;

@@ -36,6 +36,7 @@ std::array<float, 3> per_channel(const std::string& text, bool positive) {
 
 void set_precision(pipit_options& o, const std::string& v) {
   using enum Precision;
+  o.has_precision = true;
   o.precision = one_of(named_by(precision_name, {fp32, fp16, bf16, int8, int8_dynamic, w8, w4}), v);
 }
 

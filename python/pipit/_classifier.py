@@ -197,7 +197,11 @@ class Classifier:
                     index += 1
                 part = following
         finally:
-            if run is None or run.stop():  # interrupted work may use it for a while
+            if run is not None:
+                run.stop()
+            # Interrupted work may use it for a while, also work whose `run` was lost because a signal came between the
+            # call of start() and the assignment.
+            if not native.busy:
                 self._free.append(native)
 
     def _prepared_part(self, images: Iterator[Any], count: int, skip_errors: bool) -> list[Any]:

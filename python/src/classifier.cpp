@@ -4,6 +4,7 @@
 #include <nanobind/stl/unique_ptr.h>
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <variant>
 
@@ -22,6 +23,7 @@ using Pixels = nb::ndarray<const std::uint8_t, nb::shape<-1, -1, 3>, nb::c_conti
 struct SharedClassifier : std::enable_shared_from_this<SharedClassifier> {
   explicit SharedClassifier(Classifier made) : classifier(std::move(made)) {}
   Classifier classifier;
+  std::atomic<int> runs = 0;  // of start(), that have not ended
 };
 
 std::shared_ptr<SharedClassifier> make(const std::string& model, const ClassifierOptions& options) {
@@ -161,8 +163,11 @@ std::unique_ptr<StartedClassification> start(const std::shared_ptr<SharedClassif
       views.emplace_back(view_of(objects->pixels.emplace_back(nb::cast<Pixels>(image, false))));
     }
   }
-  const auto work = [shared, views = std::move(views), top, skip_errors](LongWork& of) {
-    return Classification(shared->classifier, views, top, skip_errors).answers(of);
+  ++shared->runs;
+  const std::shared_ptr<SharedClassifier> running(shared.get(),
+                                                  [shared](SharedClassifier* of) { --of->runs; });
+  const auto work = [running, views = std::move(views), top, skip_errors](LongWork& of) {
+    return Classification(running->classifier, views, top, skip_errors).answers(of);
   };
   return std::make_unique<StartedClassification>(work, std::move(objects));
 }
@@ -211,6 +216,7 @@ void bind_classifier(nb::module_& module) {
       .def("start", &start, nb::arg("images"), nb::arg("top"), nb::arg("skip_errors"),
            nb::sig("def start(self, images: list[typing.Any], top: int, skip_errors: bool) -> "
                    "StartedClassification"))
+      .def_prop_ro("busy", [](const SharedClassifier& shared) { return shared.runs > 0; })
       .def_prop_ro("labels",
                    [=](const SharedClassifier& shared) { return vector_of(classifier_of(shared).labels()); })
       .def_prop_ro("classes", [=](const SharedClassifier& shared) { return classifier_of(shared).classes(); })

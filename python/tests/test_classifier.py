@@ -120,14 +120,18 @@ class Classifiers(PackageTest):
             list(self.classifier.classify_all(failing()))
 
     def test_errors_say_which_image_it_is(self) -> None:
-        good = self.folder / "good.bmp"
-        good.write_bytes(bmp(random_pixels(0)))
-        damaged = self.folder / "damaged.bmp"
-        damaged.write_bytes(good.read_bytes()[:100])
-        expected = answer(self.classifier(good))
+        pixels = [random_pixels(seed) for seed in range(3)]
+        files = [self.folder / f"good{i}.bmp" for i in range(3)]
+        for file, picture in zip(files, pixels, strict=True):
+            file.write_bytes(bmp(picture))
+        encoded = [file.read_bytes() for file in files]
+        good, damaged = files[0], self.folder / "damaged.bmp"
+        damaged.write_bytes(encoded[0][:100])
+        expected = [[index for index, *_ in answer(self.classifier(file))] for file in files]
+        self.assertEqual(len({*map(tuple, expected)}), len(files))
         floats = np.zeros((2, 2))
         wrong = {0: damaged, 3: b"GIF89a", 4: floats, 7: damaged, 8: b"GIF89a", 40: "nothing.png"}
-        for others in ([good], [good.read_bytes()], [random_pixels(0)], [good, good.read_bytes(), random_pixels(0)]):
+        for others in (files, encoded, pixels, [files[0], encoded[1], pixels[2]]):
             images = [wrong.get(index, others[index % len(others)]) for index in range(45)]
             for batch in (1, 4):
                 classifier = pipit.Classifier(MODEL, threads=1, batch=batch)
@@ -136,7 +140,7 @@ class Classifiers(PackageTest):
                 self.assertEqual(errors, {i: i for i in wrong})
                 for index, one in enumerate(got):
                     if index not in wrong:
-                        self.assertEqual([index for index, *_ in answer(one)], [index for index, *_ in expected])
+                        self.assertEqual([index for index, *_ in answer(one)], expected[index % len(others)])
                 for index, kind, message in (
                     (0, pipit.Error, "damaged.bmp"),
                     (3, pipit.UnsupportedError, "^image 3 in memory: "),

@@ -12,6 +12,8 @@ import unittest
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 import pipit
 from support import MODEL, PackageTest
 
@@ -82,6 +84,35 @@ class Interrupts(PackageTest):
         with self.assertRaises(KeyboardInterrupt):
             work(*arguments, progress=interrupt, **options)
         self.assertEqual(len(told), 1)
+
+    def test_work_that_was_lost_keeps_its_classifier(self) -> None:
+        """A signal may come when start() has returned and its result is not assigned yet."""
+        classifier = pipit.Classifier(MODEL, threads=1)
+        pixels = [np.full((32, 32, 3), shade, np.uint8) for shade in range(250)]
+        expected = [[one.index for one in found] for found in classifier(pixels)]
+        native = classifier._native
+
+        class Interrupted:
+            def __init__(self, busy: bool) -> None:
+                self.busy = busy
+
+            def start(self, *arguments: Any) -> None:
+                native.start(*arguments)
+                raise KeyboardInterrupt
+
+        for busy in (True, False):
+            lost = Interrupted(busy)
+            classifier._free.clear()
+            classifier._free.append(lost)  # type: ignore[arg-type]
+            with self.assertRaises(KeyboardInterrupt):
+                classifier(pixels)
+            self.assertEqual(lost in classifier._free, not busy)
+        classifier._free.clear()
+        self.assertEqual([[one.index for one in found] for found in classifier(pixels)], expected)
+        while native.busy:
+            time.sleep(0.001)
+        native.start(pixels, 5, False).wait()
+        self.assertFalse(native.busy)
 
     def test_tools_end_and_write_nothing(self) -> None:
         output = self.folder / "output.json"

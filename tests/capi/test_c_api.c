@@ -561,6 +561,9 @@ static void test_tools(const char* image, const char* plan, const char* quantize
   CHECK(pipit_quantize(kModel, plan, quantized, rounding, NULL, &status) == PIPIT_OK);
   CHECK(pipit_quantize(kModel, NULL, quantized, rounding, NULL, &status) == PIPIT_INVALID_ARGUMENT);
   REFUSED(PIPIT_INVALID_ARGUMENT, "needs a plan");
+  CHECK(pipit_options_set(rounding, "precision", "fp32", &status) == PIPIT_OK);
+  CHECK(pipit_quantize(kModel, plan, quantized, rounding, NULL, &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "expected int8, w8 or w4");
   CHECK(pipit_options_set(rounding, "precision", "w4", &status) == PIPIT_OK);
   CHECK(pipit_quantize(kModel, NULL, quantized, rounding, NULL, &status) == PIPIT_OK);
   CHECK(pipit_options_set(rounding, "rounding", "nearest", &status) == PIPIT_OK);

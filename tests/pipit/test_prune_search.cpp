@@ -65,12 +65,12 @@ class PruneSearch : public ::testing::Test {
     PruneImages all{output,   std::ssize(files), judged, {}, answers(), probe,
                     compared, answers(),         unseen, {}, answers()};
     const Pruning pruning(graph, read_runs(fitted), options, compiler, {});
-    PruneOutcome outcome = search_pruned(pruning, goal, all,
-                                         [&](const char* stage) {
-                                           stages.emplace_back(stage);
-                                           return [](std::int64_t, std::int64_t) {};
-                                         },
-                                         {estimate, measure});
+    outcome = search_pruned(pruning, goal, all,
+                            [&](const char* stage) {
+                              stages.emplace_back(stage);
+                              return [](std::int64_t, std::int64_t) {};
+                            },
+                            {estimate, measure});
     return std::move(outcome.found);
   }
 
@@ -90,6 +90,7 @@ class PruneSearch : public ::testing::Test {
   tools::PruneGoal goal;
   PruningOptions options;
   std::vector<std::string> stages;
+  PruneOutcome outcome;  // of search(), which takes `found` out of it
 };
 
 using Views = std::span<const ConstTensorView>;
@@ -132,19 +133,27 @@ TEST_F(PruneSearch, IsDoneAtOnceWhereTheGoalIsReached) {
 
 TEST_F(PruneSearch, SaysThatTheGoalIsMissed) {
   const std::vector<double> measured = {1.42, 1.46, 1.41, 1.44};
-  std::size_t attempt = 0;
+  std::vector<const ExecutionPlan*> plans;
   double estimate = 1.6;
   const tools::PrunedModel found = search(
       [&](Session&, Session&, Views, std::vector<double>& ms) {
         ms.push_back(1);
         return certain(estimate *= 1.1);
       },
-      [&](Session&, Session&, Views, std::vector<double>& ms) {
+      [&](Session& pruned, Session&, Views, std::vector<double>& ms) {
         ms.push_back(1);
-        return certain(measured.at(attempt++));
+        plans.push_back(&pruned.plan());
+        return certain(measured.at(plans.size() - 1));
       });
   ASSERT_EQ(found.problem, "");  // the fastest one is written all the same
-  EXPECT_EQ(attempt, measured.size());
+  ASSERT_EQ(plans.size(), measured.size());
+  EXPECT_EQ(outcome.plan.get(), plans[1]);
+  // The graph and the plan are of the same model.
+  CompileOptions compiling;
+  compiling.planning.threads = 1;
+  PreparedImages images = prepared();
+  EXPECT_EQ(run_outputs(PruneCompiler(compiling).in_fp32(outcome.pruned.graph), images).all,
+            run_outputs(outcome.plan, images).all);
   EXPECT_EQ(found.reached, false);
   EXPECT_FALSE(found.passed);
   EXPECT_EQ(found.speedup.median, 1.46);

@@ -54,7 +54,8 @@ std::function<std::optional<Estimate>(const NodeSpec&)> streaming(
 double input_bytes(const NodeSpec& spec, std::size_t input) {
   if (!spec.has_input(input)) return 0;
   const TensorDesc& x = *spec.inputs[input];
-  const bool halved = spec.constant(input) != nullptr && stores_16_bits(spec.precision);
+  const bool halved =
+      spec.constant(input) != nullptr && x.dtype == DType::f32 && stores_16_bits(spec.precision);
   return static_cast<double>(x.elements()) * (halved ? 2.0 : static_cast<double>(dtype_bytes(x.dtype)));
 }
 

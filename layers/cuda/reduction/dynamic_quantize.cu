@@ -1,6 +1,8 @@
 // Candidate "samples" of DynamicQuantize: scales that are found and used on the GPU.
 #include "layers/cuda/reduction/dynamic_quantize_kernel.cuh"
 
+#include <limits>
+
 #include "layers/cuda/device/kernel.cuh"
 #include "layers/cuda/families.h"
 #include "layers/ops/dynamic_int8.h"
@@ -18,9 +20,10 @@ Refusal refuse(const NodeSpec& spec) {
   if (q.dtype != DType::i8) return "only integers of i8 are handled";
   if (x.dtype != DType::f16 && x.dtype != DType::f32) return "only x of f16 and f32 is handled";
   if (x.layout != q.layout && !q.layouts_coincide()) return "input and output have different layouts";
-  constexpr std::int64_t kMaxSamples = 65535;
   if (q.elements() == 0) return "the input is empty";
-  if (spec.outputs[1].elements() > kMaxSamples) return "there are more than 65535 samples";
+  // Samples are the first dimension of a grid.
+  if (spec.outputs[1].elements() > std::numeric_limits<std::int32_t>::max())
+    return "there are more than 2147483647 samples";
   return std::nullopt;
 }
 
@@ -43,7 +46,7 @@ class Samples final : public Kernel {
     args.largest = reinterpret_cast<std::uint32_t*>(context.scratch);
     args.y = outputs[0].as<std::int8_t>();
     args.scales = outputs[1].as<float>();
-    const dim3 grid(static_cast<unsigned>(args.blocks), static_cast<unsigned>(samples_)),
+    const dim3 grid(static_cast<unsigned>(samples_), static_cast<unsigned>(args.blocks)),
         block(kDynamicThreads);
     launch_waiting("find_largest", find_largest, grid, block, context, args);
     launch_waiting("quantize_samples", quantize_samples, grid, block, context, args);

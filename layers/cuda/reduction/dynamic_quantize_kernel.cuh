@@ -19,7 +19,7 @@ struct DynamicArgs {
   bool halves = false;
   bool vectors = false;              ///< eight elements at once: size is a multiple of 8
   std::int64_t size = 0;             ///< elements of a sample
-  int blocks = 1;                    ///< of a sample, gridDim.x; gridDim.y: samples
+  int blocks = 1;                    ///< of a sample, gridDim.y; gridDim.x: samples
   std::uint32_t* largest = nullptr;  ///< [samples, blocks]: the bits of the largest magnitude
   std::int8_t* y = nullptr;
   float* scales = nullptr;  ///< [samples]
@@ -58,9 +58,9 @@ __device__ __forceinline__ void read(const DynamicArgs& args, std::int64_t at, f
 /// body(where they begin in x, Count elements) of the block's part of its sample.
 template <int Count, typename Body>
 __device__ __forceinline__ void for_each_run(const DynamicArgs& args, const Body& body) {
-  const std::int64_t sample = static_cast<std::int64_t>(blockIdx.y) * args.size;
+  const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * args.size;
   const std::int64_t step = static_cast<std::int64_t>(args.blocks) * kDynamicThreads * Count;
-  for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kDynamicThreads + threadIdx.x) * Count;
+  for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.y) * kDynamicThreads + threadIdx.x) * Count;
        i < args.size; i += step) {
     float v[Count];
     read(args, sample + i, v);
@@ -93,7 +93,8 @@ __global__ void __launch_bounds__(kDynamicThreads) find_largest(const __grid_con
   };
   args.vectors ? dynamic::for_each_run<8>(args, look) : dynamic::for_each_run<1>(args, look);
   largest = dynamic::largest_of_block(largest, of_warps);
-  if (threadIdx.x == 0) args.largest[blockIdx.y * static_cast<unsigned>(args.blocks) + blockIdx.x] = largest;
+  if (threadIdx.x == 0)
+    args.largest[static_cast<std::size_t>(blockIdx.x) * args.blocks + blockIdx.y] = largest;
 }
 
 /// As dynamic_scale() and requantize() of layers/ops/quantization.h say.
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(kDynamicThreads)
   ptx::wait_for_previous_kernel();
   std::uint32_t largest = 0;
   if (static_cast<int>(threadIdx.x) < args.blocks)
-    largest = args.largest[blockIdx.y * static_cast<unsigned>(args.blocks) + threadIdx.x];
+    largest = args.largest[static_cast<std::size_t>(blockIdx.x) * args.blocks + threadIdx.x];
   const float m = __uint_as_float(dynamic::largest_of_block(largest, of_warps));
   float scale = 1, inverse = 1;
   if (!(m < INFINITY)) {
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(kDynamicThreads)
   } else if (m >= 127 * FLT_MIN) {
     scale = __fdiv_rn(m, 127.0F), inverse = __fdiv_rn(127.0F, m);
   }
-  if (blockIdx.x == 0 && threadIdx.x == 0) args.scales[blockIdx.y] = scale;
+  if (blockIdx.y == 0 && threadIdx.x == 0) args.scales[blockIdx.x] = scale;
   const auto integer = [&](float v) {
     return static_cast<std::int8_t>(whole_steps(__fmul_rn(v, inverse), -127.0F, 127.0F));
   };

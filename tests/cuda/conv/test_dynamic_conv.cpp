@@ -40,7 +40,8 @@ void expect_products(Numbers& numbers, const Shape& x, const Shape& weights,
   test.precision = halves ? Precision::fp16 : Precision::fp32;
   test.exact = true;
   test.output_layout = kLast;
-  const std::int64_t scales = numbers.coin() ? 1 : x[0];
+  std::int64_t scales = numbers.pick(1, x[0]);
+  while (x[0] % scales != 0) --scales;
   test.inputs = {{numbers.integers<std::int8_t>(x, -127, 127), layout},
                  {numbers.integers<std::int8_t>(weights, -127, 127), Layout::row_major, true},
                  {},
@@ -83,6 +84,18 @@ TEST(DynamicInt8, Rows) {
   for (const std::int64_t rows : {1, 3, 130})
     expect_products(numbers, Shape{rows, 25088, 1, 1}, Shape{40, 25088, 1, 1}, attributes, kLast, true,
                     false);
+}
+
+// More than the second dimension of a grid takes.
+TEST(DynamicInt8, ManySamples) {
+  PIPIT_NEEDS_GPU();
+  Numbers numbers(4);
+  GpuCase test;
+  test.precision = Precision::fp16;
+  test.keep_output_f32 = true;
+  test.inputs = {{shared_random(Shape{70'000, 24}, numbers.random), kLast}};
+  test.output_layout = kLast;
+  expect_gpu(DynamicQuantize(to_i8(true)), "samples", test);
 }
 
 TEST(DynamicInt8, Refusals) {

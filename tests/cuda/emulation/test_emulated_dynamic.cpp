@@ -56,8 +56,8 @@ void expect_samples(std::mt19937& random, int samples, int size) {
   args.vectors = size % 8 == 0, args.blocks = cuda::dynamic_blocks(size);
   Global<std::uint32_t> largest(static_cast<std::size_t>(samples) * static_cast<std::size_t>(args.blocks));
   args.largest = largest.data(), args.y = y.data(), args.scales = scales.data();
-  Launch how = launch_of(random, args.blocks, cuda::kDynamicThreads, 0);
-  how.grid.y = static_cast<unsigned>(samples);
+  Launch how = launch_of(random, samples, cuda::kDynamicThreads, 0);
+  how.grid.y = static_cast<unsigned>(args.blocks);
   ASSERT_TRUE(expect_no_error(run(cuda::find_largest, how, args)));
   ASSERT_TRUE(expect_no_error(run(cuda::quantize_samples, how, args)));
   for (int s = 0; s < samples; ++s) {
@@ -128,14 +128,20 @@ ConvShape random_shape(std::mt19937& random, int number) {
   return s;
 }
 
-// A convolution with a bias in f32 and a scale for every sample, and what it adds.
+// The largest divisor of n that is at most `most`.
+int divisor_of(int n, int most) {
+  while (n % most != 0) --most;
+  return most;
+}
+
+// A convolution with a bias in f32 and scales of samples, and what it adds.
 template <typename T>
 struct Problem {
   ConvShape shape;
   RandomConv conv;
   Image x, added;
   bool adds;
-  std::vector<float> scales;  // one for each image, or one for all
+  std::vector<float> scales;  // each of as many neighbouring images
   std::vector<T> expected;
 
   Problem(std::mt19937& random, const ConvShape& s)
@@ -144,7 +150,7 @@ struct Problem {
         x(random, true, s.batch, s.in_h, s.in_w, conv.in_c),
         added(random, false, s.batch, s.out_h, s.out_w, s.out_c),
         adds(coin(random)),
-        scales(coin(random) ? 1U : static_cast<std::size_t>(s.batch)) {
+        scales(static_cast<std::size_t>(divisor_of(s.batch, draw(random, 1, s.batch)))) {
     conv.bias.resize(static_cast<std::size_t>(s.out_c));
     for (float& v : conv.bias) v = real(random, -1, 1);
     for (float& v : scales) v = real(random, 0.001F, 0.1F);
@@ -155,11 +161,11 @@ struct Problem {
     std::fill(plain.multiplier.begin(), plain.multiplier.end(), 1.0F);
     plain.bounds = {-kInfinity, kInfinity};
     const Image sums = convolved(plain, s, x, nullptr, 0);
-    const std::size_t image = sums.values.size() / static_cast<std::size_t>(s.batch);
+    const std::size_t share = sums.values.size() / scales.size();
     for (std::size_t i = 0; i < sums.values.size(); ++i) {
       const std::size_t o = i % static_cast<std::size_t>(s.out_c);
       float v = sums.values[i] * conv.multiplier[o];
-      v = v * scales[scales.size() == 1 ? 0 : i / image];
+      v = v * scales[i / share];
       v = v + conv.bias[o];
       if (adds) v = v + added.values[i];
       v = v < conv.bounds.low ? conv.bounds.low : v > conv.bounds.high ? conv.bounds.high : v;

@@ -14,29 +14,6 @@ using cuda::PackedGemmArgs;
 using cuda::PackedShape;
 using cuda::PackedVariant;
 
-using Kernel = void (*)(PackedGemmArgs);
-
-template <int Bits, int Scales>
-Kernel kernel_of_rows(int row_tiles) {
-  switch (row_tiles) {
-    case 1:
-      return cuda::packed_gemm<Bits, Scales, 1>;
-    case 2:
-      return cuda::packed_gemm<Bits, Scales, 2>;
-    case 4:
-      return cuda::packed_gemm<Bits, Scales, 4>;
-    default:
-      return cuda::packed_gemm<Bits, Scales, 8>;
-  }
-}
-
-Kernel kernel_of(int bits, int scales, int row_tiles) {
-  if (bits == 8) return kernel_of_rows<8, 0>(row_tiles);
-  return scales == 1   ? kernel_of_rows<4, 1>(row_tiles)
-         : scales == 2 ? kernel_of_rows<4, 2>(row_tiles)
-                       : kernel_of_rows<4, 4>(row_tiles);
-}
-
 Tensor random_floats(std::mt19937& random, const Shape& shape, float low, float high) {
   Tensor tensor{TensorDesc{shape}};
   for (float& v : tensor.values<float>()) v = real(random, low, high);
@@ -76,19 +53,12 @@ void expect_product(std::mt19937& random, const Layer& layer, const WeightFormat
   const std::vector<Tensor> expected = referenced(register_reference_weight_only, layer, inputs);
   const std::int64_t outputs = inputs[1]->shape()[0];
   const bool wide = coin(random) && inputs.size() <= 4, function = !wide && draw(random, 0, 3) == 0;
-  PackedGemmArgs args;
   const PackedShape shape(format, outputs, depth);
   const std::int64_t rows = expected[0].shape().elements() / outputs;
   const auto variants = cuda::packed_variants(shape, rows);
   const PackedVariant variant =
       variants[static_cast<std::size_t>(draw(random, 0, static_cast<int>(variants.size()) - 1))];
-  args.bits = shape.bits, args.scales_of_span = shape.scales();
-  args.row_tiles = variant.row_tiles, args.k_warps = variant.k_warps;
-  args.rows = static_cast<int>(rows), args.outputs = shape.outputs, args.depth = shape.depth;
-  args.tiles = shape.tiles(), args.spans = shape.spans(), args.units = shape.units(),
-  args.groups = shape.groups();
-  args.spans_of_scale = cuda::Divisor(std::max(1, shape.spans_of_scale()));
-  args.vectors = shape.depth % 8 == 0;
+  PackedGemmArgs args = cuda::packed_args(shape, variant, static_cast<int>(rows));
   args.wide = wide;
   args.low = activation.low, args.high = activation.high;
   if (function) args.function = {cuda::HalfGate::sign, true, 0.125F, 0};
@@ -117,7 +87,7 @@ void expect_product(std::mt19937& random, const Layer& layer, const WeightFormat
   how.grid.y = static_cast<unsigned>(cuda::packed_parts(args.outputs, variant.outputs()));
   SCOPED_TRACE(fmt::format("{} {} of {} rows, {} x {}, {} bits, groups of {}, seed {}", layer.type(),
                            variant.name(), rows, outputs, depth, format.bits, format.group_size, gpu_seed()));
-  if (!expect_no_error(run(kernel_of(args.bits, args.scales_of_span, args.row_tiles), how, args))) return;
+  if (!expect_no_error(run(cuda::packed::kernel_of(args), how, args))) return;
   Tensor target = placed(expected[0]);
   if (function) {
     for (float& v : target.values<float>()) v = v < 0 ? 0.125F * v : v;
@@ -201,14 +171,10 @@ TEST(EmulatedPackedGemm, RowsAreIndependent) {
     inputs[0] = std::make_shared<const Tensor>(std::move(x));
     const std::vector<Tensor> expected =
         referenced(register_reference_weight_only, WLinear({format, {}}), inputs);
-    PackedGemmArgs args;
     const PackedShape shape(format, 24, kDepth);
-    args.bits = shape.bits, args.rows = kRows, args.outputs = 24, args.depth = kDepth;
-    args.tiles = shape.tiles(), args.spans = shape.spans(), args.units = shape.units(),
-    args.groups = shape.groups();
-    args.k_warps = 2, args.row_tiles = 2, args.vectors = true, args.wide = true;
+    PackedGemmArgs args = cuda::packed_args(shape, {2, 2}, kRows);
+    args.wide = true;
     args.low = -kInfinity, args.high = kInfinity;
-    args.spans_of_scale = cuda::Divisor(std::max(1, shape.spans_of_scale()));
     Operands operands(true), floats(false);
     const Global<std::uint8_t> weights(cuda::pack_weights(shape, format, inputs[1]->view().data));
     const Global<float> scales(cuda::pack_scales(shape, inputs[2]->values<float>().data()));
@@ -219,8 +185,8 @@ TEST(EmulatedPackedGemm, RowsAreIndependent) {
     args.x = operands.in(*inputs[0]).data;
     const TensorView y = floats.out(expected[0].desc());
     args.y = y.data;
-    ASSERT_TRUE(expect_no_error(run(kernel_of(args.bits, shape.scales(), 2),
-                                    launch_of(random, 1, cuda::kPackedWarps * 32, 0), args)));
+    ASSERT_TRUE(expect_no_error(
+        run(cuda::packed::kernel_of(args), launch_of(random, 1, cuda::kPackedWarps * 32, 0), args)));
     Tensor target = expected[0].clone();
     for (const std::int64_t row : {3, 5}) {
       for (std::int64_t i = row * 24; i < (row + 1) * 24; ++i) {

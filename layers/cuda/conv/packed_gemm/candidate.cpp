@@ -138,10 +138,10 @@ std::pair<PackedVariant, Estimate> chosen_variant(const NodeSpec& spec) {
 
 template <typename L>
 std::vector<std::string> variant_names(const NodeSpec& spec) {
-  constexpr std::size_t kMost = 5;
+  constexpr std::size_t kTimed = 5;  // the others are estimated to be slower
   std::vector<std::string> names;
   for (const auto& variant : ordered_variants<L>(spec)) {
-    if (names.size() < kMost) names.push_back(variant.first.name());
+    if (names.size() < kTimed) names.push_back(variant.first.name());
   }
   return names;
 }
@@ -172,14 +172,7 @@ class PackedGemm final : public PackedKernel {
   explicit PackedGemm(const NodeSpec& spec) {
     const Product p = product_of<L>(spec);
     const PackedShape shape(p.format, p.outputs, p.depth);
-    const PackedVariant variant = chosen_variant<L>(spec).first;
-    args_.bits = shape.bits, args_.scales_of_span = shape.scales();
-    args_.row_tiles = variant.row_tiles, args_.k_warps = variant.k_warps;
-    args_.rows = static_cast<int>(p.rows), args_.outputs = shape.outputs, args_.depth = shape.depth;
-    args_.tiles = shape.tiles(), args_.spans = shape.spans();
-    args_.units = shape.units(), args_.groups = shape.groups();
-    args_.spans_of_scale = Divisor(std::max(1, shape.spans_of_scale()));
-    args_.vectors = shape.depth % 8 == 0;
+    args_ = packed_args(shape, chosen_variant<L>(spec).first, static_cast<int>(p.rows));
     args_.wide = spec.outputs[0].dtype == DType::f32;
     args_.low = p.activation.low, args_.high = p.activation.high;
     args_.function = follower_function(spec);

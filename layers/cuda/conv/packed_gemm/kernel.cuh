@@ -232,4 +232,37 @@ __global__ void __launch_bounds__(kPackedWarps * 32, 2)
   }
 }
 
+namespace packed {
+
+using Kernel = void (*)(PackedGemmArgs);
+
+template <int Bits, int Scales>
+Kernel kernel_of_rows(int row_tiles) {
+  switch (row_tiles) {
+    case 1:
+      return packed_gemm<Bits, Scales, 1>;
+    case 2:
+      return packed_gemm<Bits, Scales, 2>;
+    case 4:
+      return packed_gemm<Bits, Scales, 4>;
+    default:
+      return packed_gemm<Bits, Scales, 8>;
+  }
+}
+
+/// The kernel of `bits`, `scales_of_span` and `row_tiles`.
+inline Kernel kernel_of(const PackedGemmArgs& args) {
+  if (args.bits == 8) return kernel_of_rows<8, 0>(args.row_tiles);
+  switch (args.scales_of_span) {
+    case 1:
+      return kernel_of_rows<4, 1>(args.row_tiles);
+    case 2:
+      return kernel_of_rows<4, 2>(args.row_tiles);
+    default:
+      return kernel_of_rows<4, 4>(args.row_tiles);
+  }
+}
+
+}  // namespace packed
+
 }  // namespace pipit::internal::cuda

@@ -162,6 +162,20 @@ struct PackedGemmArgs {
   HalfFunction function;  ///< of what y would be, after the clamp
 };
 
+/// What the kernel takes of a matrix of weights, `rows` rows of x, and a variant. Pointers, pixels, and what is done to
+/// a sum before it is stored, are left to the caller.
+inline PackedGemmArgs packed_args(const PackedShape& shape, const PackedVariant& variant, int rows) {
+  PackedGemmArgs args;
+  args.bits = shape.bits, args.scales_of_span = shape.scales();
+  args.row_tiles = variant.row_tiles, args.k_warps = variant.k_warps;
+  args.rows = rows, args.outputs = shape.outputs, args.depth = shape.depth;
+  args.tiles = shape.tiles(), args.spans = shape.spans();
+  args.units = shape.units(), args.groups = shape.groups();
+  args.spans_of_scale = Divisor(std::max(1, shape.spans_of_scale()));
+  args.vectors = shape.depth % 8 == 0;
+  return args;
+}
+
 /// overlap: whether launches may overlap with the kernel before.
 cudaError_t prepare_packed_gemm(const PackedGemmArgs& args, bool& overlap);
 cudaError_t launch_packed_gemm(const PackedGemmArgs& args, bool overlap, cudaStream_t stream);
