@@ -234,6 +234,9 @@ class Quantizer {
     images_ = std::ssize(runs) * inputs.samples;  // whole batches
     std::vector<std::string> notes;
     detail::add_image_notes(notes, left_out_, unreadable_, found);
+    if (const std::int64_t rest = images.size() - std::ssize(unreadable_) - images_; rest > 0)
+      notes.push_back(
+          fmt::format("{} images are left out: they do not fill a batch of {}", rest, inputs.samples));
     add_notes(notes);
     if (wanted > fit)
       add_notes({fmt::format(
