@@ -302,8 +302,8 @@ PIPIT_API pipit_code pipit_calibrate(const char* model, const char* const* image
 /// Writes a model with a plan's scales to `output` as standard ONNX with QuantizeLinear and DequantizeLinear; or, with
 /// the option precision w8 or w4 and NULL for the plan, with weights in 8 or 4 bits. `notes` are as in
 /// pipit_calibrate(). Options: precision (int8 unless set), group-size, batch, dim, shape, value, keep, activations,
-/// target; images (a file or folder, may be repeated) that weights are rounded on, with rounding, threads, limit,
-/// strict and those of preprocessing.
+/// weight-bits, target; images (a file or folder, may be repeated) that weights are rounded on, with rounding, threads,
+/// limit, strict and those of preprocessing.
 PIPIT_API pipit_code pipit_quantize(const char* model, const char* plan, const char* output,
                                     const pipit_options* options, char** notes, pipit_status** status);
 /// Runs a model over the images of `folder`, in one sub-folder for each class, and returns how often it is right: the

@@ -65,6 +65,12 @@ void check_int8(const QuantizeOptions& options, const fs::path& plan) {
       given != nullptr && !(given->plan.empty() && given->keep.empty()))
     throw ArgumentError(
         "Int8::plan and Int8::keep have no part in quantize(); give `plan` and QuantizeOptions::keep");
+  if (options.weight_bits != 8 && options.weight_bits != 4)
+    throw ArgumentError(fmt::format("weight_bits is {}; expected 8 or 4", options.weight_bits));
+  if (options.weight_bits == 4 && options.target != QuantizeTarget::pipit)
+    throw ArgumentError(
+        fmt::format("weight_bits 4 is for target pipit, not {}: {} computes such layers in floating point",
+                    quantize_target_name(options.target), quantize_target_name(options.target)));
   if (options.signed_activations && options.target == QuantizeTarget::openvino)
     throw ArgumentError(
         "OpenVINO computes a Concat of signed and non-negative i8 wrongly; leave activations unsigned for "
@@ -77,9 +83,11 @@ void check_stored(const QuantizeOptions& options, const fs::path& plan) {
     throw ArgumentError(fmt::format("precision {}; expected int8, w8 or w4", precision_name(kind)));
   if (!plan.empty())
     throw ArgumentError(fmt::format("a plan is for precision int8, not {}", precision_name(kind)));
-  if (!options.keep.empty() || options.target != QuantizeTarget::pipit || options.signed_activations)
-    throw ArgumentError(fmt::format("keep, target and signed_activations are for precision int8, not {}",
-                                    precision_name(kind)));
+  if (!options.keep.empty() || options.target != QuantizeTarget::pipit || options.signed_activations ||
+      options.weight_bits != 8)
+    throw ArgumentError(
+        fmt::format("keep, target, signed_activations and weight_bits are for precision int8, not {}",
+                    precision_name(kind)));
 }
 
 void check(const QuantizeOptions& options, const fs::path& plan) {
@@ -103,6 +111,10 @@ class Quantizer {
       : options_(options), plan_path_(std::move(plan)), model_(std::move(model)) {
     detail::need_floating_point(model_, "quantize");
     if (is_int8(options_)) plan_ = detail::read_plan_for(plan_path_, model_.graph);
+    if (options_.weight_bits == 4 && !plan_.weights_per_channel)
+      throw ArgumentError(
+          fmt::format("{}: weights in 4 bits need scales per channel; calibrate without scales per tensor",
+                      plan_path_.string()));
     need_metadata(model_, kPreprocessKey);
     if (!options_.images.empty()) list_images();
     if (is_int8(options_) && model_.preprocess)
@@ -122,8 +134,8 @@ class Quantizer {
     };
     naming(model_.name, [&] {
       if (is_int8(options_)) {
-        rounded_ =
-            detail::rounded_int8_weights(equalize(fused_, plan_.equalized), plan_, std::move(run), losses_);
+        rounded_ = detail::rounded_int8_weights(equalize(fused_, plan_.equalized), plan_,
+                                                options_.weight_bits, std::move(run), losses_);
       } else {
         stored_ = detail::rounded_stored_weights(fused_, store_, std::move(run), losses_);
       }
@@ -138,6 +150,7 @@ class Quantizer {
                                  options_.load.device.threads, std::move(stored_));
     const detail::FileForm form = {.activations = is_signed() ? DType::i8 : DType::u8,
                                    .symbolic_batch = symbolic_batch_,
+                                   .weight_bits = options_.weight_bits,
                                    .qdq = form_for(options_.target)};
     return detail::quantized_file(model_.name, fused_, plan_, std::move(model_.metadata), form,
                                   std::move(rounded_));
@@ -170,6 +183,7 @@ class Quantizer {
       json["preprocess_differences"] = differences_;
       json["target"] = quantize_target_name(options_.target);
       json["activations"] = is_signed() ? "s8" : "u8";
+      json["weight_bits"] = options_.weight_bits;
       json["int8_nodes"] = file.quantized;
     } else {
       json["stored_nodes"] = file.quantized;

@@ -41,7 +41,7 @@ PIPIT_API std::string_view rounding_name(Rounding rounding);
 /// How a quantized file is written.
 struct QuantizeOptions {
   /// Precision::int8, or Precision::w8, Precision::w4 or W4: weights of fully connected layers and 1x1 convolutions in
-  /// 8 or 4 bits, which compute in f32. The options from `keep` to `signed_activations` are for Precision::int8.
+  /// 8 or 4 bits, which compute in f32. The options from `keep` to `weight_bits` are for Precision::int8.
   ModelPrecision precision = Precision::int8;
   /// How the model is read, and the threads that round its weights; its other members have no part in it. Without a
   /// batch that stays open where the model leaves it open.
@@ -52,6 +52,10 @@ struct QuantizeOptions {
   /// i8 with zero point 0 instead of u8 with 128; both hold the same values. TensorRT has only the former, so that its
   /// files always have it. Refused for OpenVINO, which computes a Concat of them wrongly (2026.4).
   bool signed_activations = false;
+  /// For Precision::int8: the bits of weights, 8 or 4. With 4 they are in [-8, 7], one scale for each output channel,
+  /// and computed with as those of 8 bits are, so that the file is smaller and no run faster. Rows of fewer than 32
+  /// weights (depthwise convolutions) keep 8. For QuantizeTarget::pipit and plans with scales per channel.
+  int weight_bits = 8;
   /// How weights become integers. Unset: Rounding::second_order where there are images, else Rounding::nearest.
   std::optional<Rounding> rounding = {};
   /// For Rounding::second_order: images or arrays, or folders of them, of the kind that the model will see; classes
@@ -90,7 +94,7 @@ struct QuantizedFile {
 /// Writes a model as standard ONNX.
 ///
 /// Precision::int8: with a plan's scales (opset 13, or a later one that has all layers: QuantizeLinear and
-/// DequantizeLinear around the layers in INT8, weights and biases as integers). pipit runs the file without a plan. For
+/// DequantizeLinear around the layers in INT8, weights and biases as integers; opset 21 for weights in 4 bits). pipit runs the file without a plan. For
 /// QuantizeTarget::pipit with Rounding::nearest it computes the bits that Precision::int8 with the plan gives; files
 /// for other targets may round values next to a tie otherwise. Precision::w8 and w4: with DequantizeLinear in blocks
 /// (opset 21) of int8 or int4 weights, which pipit runs on the CPU as these precisions do; `plan` is empty.

@@ -131,8 +131,9 @@ class Quantizer {
     RealWeights weights = real_weights(graph_, node);
     correct_bias(node, weights);
     try {
+      const std::int64_t depth = weights.shape.elements() / weights.shape[0];
       return quantize_weights(weights.shape, weights.values(), weights.bias, input_scale,
-                              plan_.weights_per_channel);
+                              plan_.weights_per_channel, bits_of_rows(depth, options_.weight_bits));
     } catch (const Error& e) {
       fail("node '{}': {}", node.name, e.what());
     }

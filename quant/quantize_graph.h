@@ -14,6 +14,8 @@ struct QuantizeOptions {
   /// How activations are stored: i8 with zero point 0, or u8 with zero point 128, which hold the same values. The
   /// CPU's dot products multiply u8 by s8.
   DType activations = DType::u8;
+  /// 8, or 4: weights in [-8, 7] of all layers but those of bits_of_rows() (quant/int8_weights.h). They compute in INT8.
+  int weight_bits = 8;
 };
 
 struct Quantized {
@@ -29,8 +31,8 @@ struct Quantized {
 /// floats between them; functions, products and rearrangements only where an INT8 layer reads what they write, for
 /// otherwise nothing is gained by rounding their operands. Tensors that a Concat, a max pool or a rearrangement ties
 /// together share the largest of their scales. What floating-point layers and outputs read is written in f32.
-/// Weights: symmetric, the largest magnitude at 127; bias: int32 in units of input scale times weight scale; where it
-/// would not fit, the weight scale of that channel is enlarged.
+/// Weights: symmetric, as quantize_weights() has them (quant/int8_weights.h); bias: int32 in units of input scale times
+/// weight scale; where it would not fit, the weight scale of that channel is enlarged.
 /// Equalization and corrections of biases that the plan holds come first (quant/equalize.h, bias_correction.h).
 /// `rounded`: layers by the names of their nodes whose weights and biases are integers already, for the scales of the
 /// plan and with its equalization in them; they take no correction.

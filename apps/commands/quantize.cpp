@@ -28,6 +28,7 @@ struct QuantizeCommand {
   ImageOptions image;
   std::string output;
   std::string activations;
+  int weight_bits = 8;
   tools::QuantizeTarget target = tools::QuantizeTarget::pipit;
   std::string images;
   std::string rounding;
@@ -45,6 +46,8 @@ bool is_int8(const QuantizeCommand& options) {
 
 void check_int8(const QuantizeCommand& options) {
   if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
+  if (options.weight_bits == 4 && options.target != tools::QuantizeTarget::pipit)
+    throw CLI::ValidationError("--weight-bits", "4 is for --target pipit; others compute such layers in f32");
   if (options.target == tools::QuantizeTarget::tensorrt && options.activations == "u8")
     throw CLI::ValidationError("--activations", "TensorRT reads no u8; leave the option out for s8");
   if (options.target == tools::QuantizeTarget::openvino && options.activations == "s8")
@@ -57,7 +60,7 @@ void check_int8(const QuantizeCommand& options) {
 void check_usage(const QuantizeCommand& options, const CLI::App& command) {
   options.common.check_precision();
   if (is_int8(options)) check_int8(options);
-  for (const char* option : {"--target", "--activations"})
+  for (const char* option : {"--target", "--activations", "--weight-bits"})
     refuse_given(command, option, !is_int8(options),
                  fmt::format("is for --precision int8, not {}", precision_name(options.common.precision)));
   if (options.images.empty()) {
@@ -82,6 +85,7 @@ tools::QuantizeOptions library_options(const QuantizeCommand& options) {
   how.keep = options.common.keep;
   how.target = options.target;
   how.signed_activations = options.activations == "s8";
+  how.weight_bits = options.weight_bits;
   if (!options.rounding.empty())
     how.rounding = *std::ranges::find(kRoundings, options.rounding, tools::rounding_name);
   if (!options.images.empty()) how.images = {options.images};
@@ -110,7 +114,8 @@ std::string rounding_text(const tools::QuantizedFile& file) {
 
 std::string summary(const QuantizeCommand& options, const tools::QuantizedFile& file) {
   const std::string what =
-      is_int8(options) ? fmt::format("{} in INT8", counted(file.int8_layers, "node"))
+      is_int8(options) ? fmt::format("{} in INT8{}", counted(file.int8_layers, "node"),
+                                     options.weight_bits == 4 ? " with weights in 4 bits" : "")
                        : fmt::format("{} with weights in {} bits", counted(file.stored_layers, "node"),
                                      options.common.precision == Precision::w4 ? "4 or 8" : "8");
   return fmt::format("{}: {}, {} in floating point; {}\n{}", printable(options.output), what,
@@ -166,6 +171,14 @@ void add_quantize(CLI::App& app, int& exit_code) {
           "Type of the activations: u8 with zero point 128 or s8 with zero point 0; both "
           "hold the same values. TensorRT reads s8 only, OpenVINO needs u8 [u8; s8 with --target tensorrt]"),
       {"u8", "s8"});
+  one_of(
+      command->add_option(
+          "--weight-bits", options->weight_bits,
+          "Bits of the weights of INT8 layers. With 4 (w4a8) the file is smaller, and they are computed with "
+          "as those of 8 bits are; rows of fewer than 32 weights (depthwise convolutions) keep 8. Give "
+          "--images: the nearest integers of 4 bits lose much"),
+      {"8", "4"})
+      ->capture_default_str();
   std::vector<std::string> targets;
   for (const tools::QuantizeTarget target : kTargets) targets.emplace_back(quantize_target_name(target));
   one_of(
@@ -206,12 +219,15 @@ void add_quantize(CLI::App& app, int& exit_code) {
       "unless\n"
       "--images changed the weights; nodes that the plan keeps stay in floating point. Files of w8 and w4 "
       "have\n"
-      "DequantizeLinear in blocks of int8 and int4 weights (opset 21). docs/deploy.md says how --target "
-      "changes the\n"
-      "file and how it is deployed, docs/quantization.md how weights are rounded.\n"
+      "DequantizeLinear in blocks of int8 and int4 weights (opset 21, as --weight-bits 4). docs/deploy.md "
+      "says "
+      "how\n"
+      "--target changes the file and how it is deployed, docs/quantization.md how weights are rounded.\n"
       "Examples:\n"
       "  pipit quantize model.onnx --plan plan.json --output model-int8.onnx\n"
       "  pipit quantize model.onnx --plan plan.json --images photos --output model-int8.onnx\n"
+      "  pipit quantize model.onnx --plan plan.json --images photos --weight-bits 4 --output "
+      "model-w4a8.onnx\n"
       "  pipit quantize model.onnx --precision w4 --images photos --output model-w4.onnx\n"
       "  pipit quantize model.onnx --plan plan.json --target tensorrt --output model-tensorrt.onnx");
   command->callback([options, command, &exit_code] {

@@ -41,6 +41,7 @@ pipit_code pipit_quantize(const char* model, const char* plan, const char* outpu
     how.precision = int8 ? ModelPrecision(Precision::int8) : model_precision(all);
     how.keep = all.int8.keep;
     how.signed_activations = all.signed_activations;
+    how.weight_bits = all.weight_bits;
     how.target = all.target;
     how.progress = all.progress.of_stages();
     how.rounding = all.rounding;

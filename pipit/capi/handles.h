@@ -63,6 +63,7 @@ struct ToolOptions {
 #ifndef PIPIT_MINIMAL
   tools::CalibrateOptions calibrate;
   bool signed_activations = false;
+  int weight_bits = 8;
   std::optional<tools::Rounding> rounding;          // of pipit_quantize()
   std::vector<std::filesystem::path> round_images;  // likewise
   tools::QuantizeTarget target = {};

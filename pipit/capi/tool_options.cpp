@@ -190,6 +190,10 @@ const Option kOptions[] = {
      [](O& o, const V& v) {
        o.signed_activations = one_of(Words<bool>{{"u8", false}, {"s8", true}}, v);
      }},
+    {"weight-bits", "8|4",
+     [](O& o, const V& v) {
+       o.weight_bits = one_of(Words<int>{{"8", 8}, {"4", 4}}, v);
+     }},
     {"target", "pipit|tensorrt|onnxruntime|openvino", set_target},
     {"rounding", "nearest|second-order", set_rounding},
     {"images", "IMAGES", [](O& o, const V& v) { o.round_images.emplace_back(v); }},

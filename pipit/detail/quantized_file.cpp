@@ -14,8 +14,8 @@ namespace pipit::internal::detail {
 QuantizedFile quantized_file(const std::string& name, const Graph& fused, const QuantizationPlan& plan,
                              std::map<std::string, std::string> metadata, const FileForm& form,
                              std::map<std::string, QuantizedWeights> rounded) {
-  const Quantized quantized =
-      quantize_graph(fused, plan, {.activations = form.activations}, std::move(rounded));
+  const Quantized quantized = quantize_graph(
+      fused, plan, {.activations = form.activations, .weight_bits = form.weight_bits}, std::move(rounded));
   OnnxWriteOptions options;
   options.metadata = std::move(metadata);
   // How the calibration images were prepared, where the model does not say how its images are.
@@ -23,6 +23,7 @@ QuantizedFile quantized_file(const std::string& name, const Graph& fused, const 
   options.producer_version = version();
   options.symbolic_batch = form.symbolic_batch;
   options.form = form.qdq;
+  options.form.int4_weights = form.weight_bits == 4;
   QuantizedFile file;
   file.bytes = naming(name, [&] { return write_onnx(quantized.graph, options); });
   file.quantized = quantized.quantized;

@@ -23,6 +23,7 @@ struct QuantizedFile {
 struct FileForm {
   DType activations = DType::u8;  ///< i8 with zero point 0 or u8 with 128
   bool symbolic_batch = false;    ///< the batch stays open
+  int weight_bits = 8;            ///< as in quantize_graph()
   QdqForm qdq = {};
 };
 

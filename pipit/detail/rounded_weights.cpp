@@ -96,7 +96,7 @@ ChangeValue activation_rounding(const Graph& graph, const Roles& roles) {
 }  // namespace
 
 std::map<std::string, QuantizedWeights> rounded_int8_weights(const Graph& equal, const QuantizationPlan& plan,
-                                                             RoundingRun run,
+                                                             int weight_bits, RoundingRun run,
                                                              std::vector<RoundingLoss>& losses) {
   const Roles roles = choose_roles(equal, plan);
   std::map<std::string, float> input_scales;
@@ -114,11 +114,16 @@ std::map<std::string, QuantizedWeights> rounded_int8_weights(const Graph& equal,
     const float input_scale = found->second;
     const NewWeights dense = weights_of(equal, node);
     const Shape& shape = dense.weights.shape();
-    const RoundingGrid grid{.group = depth_of(dense), .keep_scales = !plan.weights_per_channel};
+    const int bits = bits_of_rows(static_cast<std::int64_t>(depth_of(dense)), weight_bits);
+    const WeightLevels levels = weight_levels(bits);
+    const RoundingGrid grid{.low = levels.low,
+                            .high = levels.high,
+                            .group = depth_of(dense),
+                            .keep_scales = !plan.weights_per_channel};
     IntegerWeights made;
     try {
       const QuantizedWeights near = quantize_weights(shape, dense.weights.values<float>(), dense.bias,
-                                                     input_scale, plan.weights_per_channel);
+                                                     input_scale, plan.weights_per_channel, bits);
       const std::span<const std::int8_t> integers = near.weights.values<std::int8_t>();
       const IntegerWeights nearest{{integers.begin(), integers.end()}, near.scales, dense.bias};
       if (!LayerRounder::takes(shape)) return real_values(nearest, shape, grid.group);

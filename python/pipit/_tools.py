@@ -263,8 +263,8 @@ def quantize(
     with weights in 8 or 4 bits.
 
     Options: those of load() that say how the model is read, precision=, group_size=, keep=, target=,
-    signed_activations=; images=, on which weights are rounded, with rounding=, preset=, resize=, crop=, interpolation=,
-    mean=, std=, bgr=, ignore_exif_orientation=, limit=, strict=, threads=.
+    signed_activations=, weight_bits=; images=, on which weights are rounded, with rounding=, preset=, resize=, crop=,
+    interpolation=, mean=, std=, bgr=, ignore_exif_orientation=, limit=, strict=, threads=.
     """
     given: dict[str, Any] = dict(options)
     if given.get("precision") is None:

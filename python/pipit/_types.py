@@ -230,6 +230,7 @@ class QuantizeOptions(CompileOptions, PreprocessOptions, total=False):
     target: QuantizeTarget | None
     """What reads the file: pipit (the default), TensorRT, ONNX Runtime or OpenVINO."""
     signed_activations: bool | None
+    weight_bits: int | None
     """i8 with zero point 0 instead of u8 with 128; both hold the same values."""
     rounding: Rounding | None
     """How weights become integers; unset: 'second-order' with images, else 'nearest'."""

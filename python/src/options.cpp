@@ -138,6 +138,7 @@ void bind_calibrate(nb::module_& module) {
       .field("keep", &QuantizeOptions::keep)
       .field("target", &QuantizeOptions::target)
       .field("signed_activations", &QuantizeOptions::signed_activations)
+      .field("weight_bits", &QuantizeOptions::weight_bits)
       .field("rounding", &QuantizeOptions::rounding)
       .field("images", &QuantizeOptions::images)
       .field("preprocess", &QuantizeOptions::preprocess)

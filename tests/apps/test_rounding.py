@@ -87,6 +87,44 @@ class Rounding(CommandTest):
         said = self.pipit("quantize", "m.onnx", "--plan", "plan.json", "--images", "images", "--output", "t.onnx").stdout
         self.assertRegex(said, r"weights rounded on 12 images: a layer changes by [\d.e-]+ % of its outputs' variance")
 
+    def test_weights_in_4_bits_compute_in_int8(self):
+        self.calibrate()
+        plain = self.json("quantize", "m.onnx", "--plan", "plan.json", "--images", "images", "--output", "8.onnx")
+        told = self.json("quantize", "m.onnx", "--plan", "plan.json", "--images", "images", "--weight-bits", 4,
+                         "--output", "4.onnx")
+        self.check_layers(told, 5)
+        self.assertEqual((told["weight_bits"], plain["weight_bits"]), (4, 8))
+        self.assertEqual((told["int8_nodes"], told["kept_nodes"]), (plain["int8_nodes"], plain["kept_nodes"]))
+        # Two layers of 96 x 96 and one of 10 x 96 have half of their bytes; those of 27 and of 9 weights have all.
+        saved = plain["bytes"] - told["bytes"]
+        self.assertLess(abs(saved - (2 * 96 * 96 + 960) // 2), 2000)
+        inspected = [self.json("inspect", name)["layers"] for name in ("4.onnx", "8.onnx")]
+        self.assertEqual(*([(layer["name"], layer["type"], layer["kernel"]) for layer in layers] for layers in inspected))
+        self.assertEqual(self.scores("4.onnx"), self.scores("4.onnx", "--kernel", "QConv=reference"))
+        exact = [dict(image) for image in self.scores("m.onnx")]
+        errors = []
+        for bits in (4, 8):
+            told = [dict(image) for image in self.scores(f"{bits}.onnx")]
+            errors.append(max(abs(image[c] - other[c]) for image, other in zip(exact, told, strict=True) for c in image))
+        self.assertLess(errors[0], 0.2)
+        self.assertLess(errors[1], 0.05)
+        self.assertIn("in INT8 with weights in 4 bits", self.pipit(
+            "quantize", "m.onnx", "--plan", "plan.json", "--weight-bits", 4, "--output", "n.onnx").stdout)
+
+    @unittest.skipUnless(onnxruntime, "onnxruntime is not installed")
+    def test_onnx_runtime_reads_weights_in_4_bits(self):
+        self.calibrate()
+        self.pipit("quantize", "m.onnx", "--plan", "plan.json", "--images", "images", "--weight-bits", 4, "--output", "4.onnx")
+        x = numpy.array([self.random.gauss(0, 1) for _ in range(768)], numpy.float32).reshape(INPUT)
+        numpy.save(self.folder / "x.npy", x)
+        session = onnxruntime.InferenceSession(str(self.folder / "4.onnx"), providers=["CPUExecutionProvider"])
+        expected = session.run(None, {"x": x})[0][0]
+        top = self.json("classify", "4.onnx", "x.npy", "--topk", 10)["images"][0]["top"]
+        share = numpy.exp(expected - expected.max())
+        share /= share.sum()
+        for one in top:
+            self.assertAlmostEqual(one["probability"], share[one["class"]], delta=0.02)
+
     def test_w4_is_rounded_on_images_and_runs_as_it_is_stored(self):
         for precision, bits in (("w4", "int4"), ("w8", "int8")):
             with self.subTest(precision):
@@ -141,6 +179,7 @@ class Rounding(CommandTest):
 
     def test_what_is_refused(self):
         self.calibrate()
+        self.pipit("calibrate", "m.onnx", "images", "--output", "tensor.json", "--quiet", "--per-tensor-weights", *PIXELS)
         self.write_model("nan.onnx", bad=float("nan"))
         self.pipit("quantize", "m.onnx", "--precision", "w4", "--output", "s.onnx")
         plan = ("--plan", "plan.json")
@@ -151,6 +190,10 @@ class Rounding(CommandTest):
                 (("m.onnx", *plan, "--limit", 3), "--images", USAGE),
                 (("m.onnx", *plan, "--precision", "w4"), "--plan", USAGE),
                 (("m.onnx", "--precision", "w4", "--target", "tensorrt"), "--target", USAGE),
+                (("m.onnx", "--precision", "w4", "--weight-bits", 4), "--weight-bits", USAGE),
+                (("m.onnx", *plan, "--weight-bits", 4, "--target", "tensorrt"), "--weight-bits", USAGE),
+                (("m.onnx", *plan, "--weight-bits", 5), "--weight-bits", USAGE),
+                (("m.onnx", "--plan", "tensor.json", "--weight-bits", 4), "scales per channel", USAGE),
                 (("m.onnx", "--precision", "w8", "--group-size", 32), "--group-size", USAGE),
                 (("m.onnx", "--precision", "fp16"), "--precision", USAGE),
                 (("m.onnx", *plan, "--images", "nothing"), "nothing", RUNTIME),

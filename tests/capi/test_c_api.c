@@ -561,6 +561,11 @@ static void test_tools(const char* image, const char* plan, const char* quantize
   CHECK(pipit_quantize(kModel, plan, quantized, rounding, NULL, &status) == PIPIT_OK);
   CHECK(pipit_quantize(kModel, NULL, quantized, rounding, NULL, &status) == PIPIT_INVALID_ARGUMENT);
   REFUSED(PIPIT_INVALID_ARGUMENT, "needs a plan");
+  CHECK(pipit_options_set(rounding, "weight-bits", "4", &status) == PIPIT_OK);
+  CHECK(pipit_quantize(kModel, plan, quantized, rounding, NULL, &status) == PIPIT_OK);
+  CHECK(pipit_options_set(rounding, "weight-bits", "5", &status) == PIPIT_INVALID_ARGUMENT);
+  REFUSED(PIPIT_INVALID_ARGUMENT, "expected one of 8, 4");
+  CHECK(pipit_options_set(rounding, "weight-bits", "8", &status) == PIPIT_OK);
   CHECK(pipit_options_set(rounding, "precision", "fp32", &status) == PIPIT_OK);
   CHECK(pipit_quantize(kModel, plan, quantized, rounding, NULL, &status) == PIPIT_INVALID_ARGUMENT);
   REFUSED(PIPIT_INVALID_ARGUMENT, "expected int8, w8 or w4");

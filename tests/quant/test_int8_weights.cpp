@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <random>
+#include <span>
 
 #include "engine/base/error.h"
 #include "tests/support/run_graph.h"
@@ -64,6 +66,48 @@ TEST(QuantizeWeights, AChannelOfZerosHasScaleOne) {
   EXPECT_EQ(q.scales[0], 1);
   EXPECT_EQ(q.scales[1], 0x1p-28F);
   EXPECT_THAT(q.bias.values<std::int32_t>(), testing::ElementsAre(0, 1 << 29, 0));
+}
+
+TEST(QuantizeWeights, FourBitsHaveTheScaleOfTheLeastError) {
+  const unsigned seed = test::test_seed();
+  SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, 0.1F);
+  constexpr std::int64_t kOutputs = 24, kDepth = 40;
+  std::vector<float> weights(kOutputs * kDepth);
+  for (float& w : weights) w = normal(random);
+  const QuantizedWeights q = quantize_weights(Shape{kOutputs, kDepth}, weights, {}, 0.5F, true, 4);
+  bool clips = false;
+  for (std::size_t o = 0; o < kOutputs; ++o) {
+    SCOPED_TRACE(testing::Message() << "output " << o);
+    const auto row = std::span<const float>(weights).subspan(o * kDepth, kDepth);
+    const auto integers = q.weights.values<std::int8_t>().subspan(o * kDepth, kDepth);
+    const auto error_with = [&](double scale) {
+      double error = 0;
+      for (const float w : row) {
+        const double e = w - scale * std::clamp(std::nearbyint(w / scale), -8.0, 7.0);
+        error += e * e;
+      }
+      return error;
+    };
+    double error = 0, clipless = 0;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      ASSERT_THAT(integers[i], testing::AllOf(testing::Ge(-8), testing::Le(7)));
+      const double e = row[i] - static_cast<double>(q.scales[o]) * integers[i];
+      error += e * e;
+      clipless = std::max(clipless, row[i] < 0 ? row[i] / -8.0 : row[i] / 7.0);
+    }
+    // f32 quotients may round the other way at a tie, which changes no error by more than that.
+    for (int step = 0; step <= 8; ++step) ASSERT_LE(error, 1.0001 * error_with(clipless * (1 - 0.05 * step)));
+    clips = clips || q.scales[o] < 0.99 * clipless;
+  }
+  EXPECT_TRUE(clips);
+}
+
+TEST(QuantizeWeights, ShortRowsKeepEightBits) {
+  EXPECT_EQ(bits_of_rows(31, 4), 8);
+  EXPECT_EQ(bits_of_rows(32, 4), 4);
+  EXPECT_EQ(bits_of_rows(32, 8), 8);
 }
 
 TEST(QuantizeWeights, RefusesWhatNoScaleHolds) {

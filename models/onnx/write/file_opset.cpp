@@ -66,8 +66,8 @@ int first_opset(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-int file_opset(const Graph& graph) {
-  int opset = kUsual;
+int file_opset(const Graph& graph, const QdqForm& form) {
+  int opset = form.int4_weights ? 21 : kUsual;
   for (const Node& node : graph.nodes()) opset = std::max(opset, first_opset(graph, node));
   return opset;
 }

@@ -107,8 +107,8 @@ class GraphWriter {
   bool any_full_ = false;
 };
 
-/// The opset that the graph is written in: 13 where that has all of its layers, else the first one that has.
-int file_opset(const Graph& graph);
+/// The opset that the graph is written in: 13 where that has all of its layers in this form, else the first that has.
+int file_opset(const Graph& graph, const QdqForm& form);
 
 /// TensorProto.DataType. Throws UnsupportedError for f16.
 std::int32_t data_type(DType type);

@@ -24,6 +24,8 @@ struct QdqForm {
   /// What only moves elements is between DequantizeLinear and QuantizeLinear like other layers. Otherwise its readers
   /// get the real values.
   bool rounded_moves = true;
+  /// Weights of INT8 layers that lie in [-8, 7] are INT4, which opset 21 has.
+  bool int4_weights = false;
 };
 
 }  // namespace pipit::internal

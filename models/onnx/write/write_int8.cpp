@@ -30,17 +30,24 @@ Tensor reshaped(const Tensor& tensor, const Shape& shape) {
   return result;
 }
 
+bool fits_int4(const Tensor& integers) {
+  return integers.desc().dtype == DType::i8 &&
+         std::ranges::all_of(integers.values<std::int8_t>(), [](int v) { return v >= -8 && v <= 7; });
+}
+
 // The integers as an initializer, dequantized per output (or per tensor). Returns the name of the real values.
 std::string add_dequantized(GraphWriter& writer, const std::string& name, const Tensor& integers,
                             const std::vector<float>& scales) {
   const auto count = static_cast<std::int64_t>(scales.size());
   const Shape list = count == 1 ? Shape{} : Shape{count};
-  const std::string q = writer.initializer(name, integers);
+  const bool narrow = writer.form().int4_weights && fits_int4(integers);
+  const std::string q = narrow ? writer.int4_initializer(name, integers) : writer.initializer(name, integers);
   const std::string scale = writer.initializer(name + "/scale", Tensor::from<float>(list, scales));
   GraphWriter::Names inputs{q, scale};
   if (integers.desc().dtype == DType::i8) {
-    const std::vector<std::int8_t> zeros(scales.size(), 0);
-    inputs.push_back(writer.initializer(name + "/zero_point", Tensor::from<std::int8_t>(list, zeros)));
+    const Tensor zeros = Tensor::from<std::int8_t>(list, std::vector<std::int8_t>(scales.size(), 0));
+    const std::string zero = name + "/zero_point";
+    inputs.push_back(narrow ? writer.int4_initializer(zero, zeros) : writer.initializer(zero, zeros));
   }
   onnx_pb::NodeProto& node = writer.add("DequantizeLinear", name + "/dequantize", inputs);
   if (count != 1) set(node, "axis", std::int64_t{0});

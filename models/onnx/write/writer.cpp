@@ -79,7 +79,7 @@ bool keeps_batch(const Graph& graph) {
 std::string write_onnx(const Graph& graph, const OnnxWriteOptions& options) {
   check_size(graph);
   onnx_pb::ModelProto model;
-  const int opset = onnx::file_opset(graph);
+  const int opset = onnx::file_opset(graph, options.form);
   model.set_ir_version(ir_version(opset));
   model.add_opset_import()->set_version(opset);
   model.set_producer_name("pipit");
