@@ -29,6 +29,12 @@ Rewritten store_as_target(Graph&& graph, PassTarget& target) {
   return assign_precision(graph, target.precision, target.device, target.kept);
 }
 
+Rewritten write_out_weights(Graph&& graph, PassTarget& target) {
+  const bool decodes =
+      target.device == DeviceKind::cuda && target.precision == Precision::fp16 && target.quantize == nullptr;
+  return write_out_stored(graph, decodes ? &gpu_decodes : nullptr);
+}
+
 // --- when they run ---
 
 bool if_target_quantizes(const Graph& /*graph*/, const PassTarget& target) {
@@ -39,7 +45,7 @@ bool if_gpu(const Graph& /*graph*/, const PassTarget& target) {
   return target.device == DeviceKind::cuda;
 }
 
-// Stored weights of a file compute in f32, for which only the CPU has kernels. Other integers are made of real weights.
+// Stored weights of a file compute in f32 on the CPU, and with halves on a GPU. Other integers are made of real weights.
 bool if_weights_are_real(const Graph& /*graph*/, const PassTarget& target) {
   return target.device != DeviceKind::cpu || stores_16_bits(target.precision) || target.quantize != nullptr;
 }
@@ -90,7 +96,7 @@ constexpr Pass kPasses[] = {
     {"pool means", of_graph<pool_means>, PassStage::model, nullptr},
 
     {"write out dynamic scales", of_graph<write_out_dynamic>, PassStage::target, if_gpu},
-    {"write out stored weights", of_graph<write_out_stored>, PassStage::target, if_weights_are_real},
+    {"write out stored weights", write_out_weights, PassStage::target, if_weights_are_real},
     {"quantize", quantize, PassStage::target, if_target_quantizes},
     {"adapt quantized layers", for_device<adapt_quantized>, PassStage::target, if_quantized},
     {"fuse channel groups", for_device<fuse_channel_groups>, PassStage::target, nullptr},

@@ -1,5 +1,7 @@
 #include "layers/passes/real_weights.h"
 
+#include <optional>
+
 #include "layers/ops/conv.h"
 #include "layers/ops/gemm.h"
 #include "layers/ops/matmul.h"
@@ -44,7 +46,8 @@ bool has_constant_weights(const Graph& graph, const Node& node) {
 }
 
 bool adds_constant(const Graph& graph, const Node& node) {
-  return layer_if<Conv>(node) != nullptr && given(node, 3) && graph.value(node.inputs[3]).is_constant();
+  const std::optional<std::size_t> residual = node.layer->traits().residual;
+  return residual && given(node, *residual) && graph.value(node.inputs[*residual]).is_constant();
 }
 
 RealWeights real_weights(const Graph& graph, const Node& node) {

@@ -12,6 +12,7 @@
 #include "layers/ops/reshaping.h"
 #include "layers/ops/slicing.h"
 #include "layers/ops/weight_only.h"
+#include "layers/passes/real_weights.h"
 #include "layers/passes/rewriter.h"
 
 namespace pipit::internal {
@@ -308,10 +309,27 @@ Rewritten store_blocks(const Graph& graph) {
   return {rewriter.finish(), changes};
 }
 
-Rewritten write_out_stored(const Graph& graph) {
+bool gpu_decodes(const Graph& graph, const Node& node) {
+  const auto* conv = layer_if<WConv>(node);
+  const WeightFormat& format =
+      conv != nullptr ? conv->attributes().format : layer_as<WLinear>(*node.layer).attributes().format;
+  const Shape& x = graph.value(node.inputs[0]).desc.shape;
+  const std::int64_t depth = conv != nullptr ? x[1] : x[x.rank() - 1];
+  const std::int64_t group = format.group(depth);
+  const bool decodes =
+      format.groups(depth) == 1 || (format.bits == 4 && (group == 32 || group == 64 || group % 128 == 0));
+  return decodes && !adds_constant(graph, node);
+}
+
+Rewritten write_out_stored(const Graph& graph, bool (*keeps)(const Graph&, const Node&)) {
   Rewriter rewriter(graph);
   int changes = 0;
   for (const Node& node : graph.nodes()) {
+    const bool stored = layer_if<WConv>(node) != nullptr || layer_if<WLinear>(node) != nullptr;
+    if (stored && keeps != nullptr && keeps(graph, node)) {
+      rewriter.copy(node);
+      continue;
+    }
     if (const auto* conv = layer_if<WConv>(node)) {
       write_out_conv(rewriter, node, conv->attributes());
     } else if (const auto* linear = layer_if<WLinear>(node)) {

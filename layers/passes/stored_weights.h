@@ -21,8 +21,12 @@ Rewritten fold_blocks(const Graph& graph);
 /// can no longer store its weights gets them in f32. Runs after fuse_epilogues.
 Rewritten store_blocks(const Graph& graph);
 
+/// Whether a GPU has a kernel for a WConv or WLinear in fp16 ("packed_gemm", layers/cuda/conv/packed_gemm): 8 bits with
+/// a scale for each row; 4 bits with one, or in groups of 32, 64 or a multiple of 128; and no constant is added.
+bool gpu_decodes(const Graph& graph, const Node& node);
+
 /// WConv and WLinear become Conv, Gemm and MatMul with weights in f32: for devices and precisions without kernels that
-/// compute in f32, and for what makes integers of real weights.
-Rewritten write_out_stored(const Graph& graph);
+/// decode them, and for what makes integers of real weights. `keeps`: which stay; none: all are written out.
+Rewritten write_out_stored(const Graph& graph, bool (*keeps)(const Graph&, const Node&) = nullptr);
 
 }  // namespace pipit::internal

@@ -1,5 +1,6 @@
 // Every candidate of the GPU's convolutions is asked everything that planning asks, about shapes of all kinds, without
 // a GPU: nothing may be divided by zero, overflow, or read what is not there.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +10,8 @@
 #include "layers/gpu_kernels.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/qelementwise.h"
+#include "layers/ops/weight_only.h"
+#include "layers/passes/stored_weights.h"
 #include "tests/cuda/planning/made_up_gpu.h"
 #include "tests/cuda/planning/random_node.h"
 #include "tests/support/seed.h"
@@ -244,6 +247,41 @@ TEST(Planning, AveragesImagesInParallel) {
             average, inputs, {&y, 1}, constants, quantized ? Precision::fp32 : Precision::fp16};
         const auto order = candidate_order(registry(), DeviceKind::cuda, spec, {});
         EXPECT_EQ(order.at(0).candidate->name, "global_average") << x.shape.str() << ' ' << dtype_name(type);
+      }
+    }
+  }
+}
+
+// What passes leave in few bits for a GPU, its kernel takes, and nothing else.
+TEST(Planning, PassesKeepTheFormatsThatPackedGemmDecodes) {
+  make_up({});
+  for (const int bits : {8, 4}) {
+    for (const std::int64_t group : {0, 8, 32, 40, 64, 96, 128, 192, 256, 512}) {
+      for (const std::int64_t depth : {8, 40, 64, 128, 200, 512}) {
+        const WeightFormat format{bits, group};
+        SCOPED_TRACE(fmt::format("{} bits, groups of {}, rows of {}", bits, group, depth));
+        const auto layer = std::make_shared<WLinear>(WLinearAttributes{format, {}});
+        GraphBuilder builder;
+        const ValueId x = builder.add_input("x", TensorDesc{Shape{3, depth}});
+        const Shape integers{16, format.row_bytes(depth)};
+        const ValueId weights =
+            builder.add_constant("w", Tensor(TensorDesc{integers, bits == 8 ? DType::i8 : DType::u8}));
+        const ValueId scales = builder.add_constant("s", Tensor(TensorDesc{Shape{16, format.groups(depth)}}));
+        builder.mark_output(builder.add1("y", layer, {x, weights, scales, kNoValue}, "y"));
+        const Graph graph = builder.build();
+        const Node& node = graph.nodes()[0];
+        std::vector<TensorDesc> descs;
+        std::vector<std::shared_ptr<const Tensor>> constants;
+        for (const ValueId id : {x, weights, scales}) {
+          descs.push_back(graph.value(id).desc);
+          constants.push_back(graph.value(id).constant);
+        }
+        descs[0].dtype = DType::f16;
+        TensorDesc y = graph.value(node.outputs[0]).desc;
+        y.dtype = DType::f16;
+        const TensorDesc* const inputs[] = {&descs[0], &descs[1], &descs[2]};
+        const NodeSpec spec{*layer, inputs, {&y, 1}, constants, Precision::fp16};
+        EXPECT_EQ(!candidate_order(registry(), DeviceKind::cuda, spec, {}).empty(), gpu_decodes(graph, node));
       }
     }
   }

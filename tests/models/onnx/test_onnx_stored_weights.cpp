@@ -8,6 +8,7 @@
 
 #include "layers/ops/reshaping.h"
 #include "layers/ops/weight_only.h"
+#include "layers/passes/pipeline.h"
 #include "layers/passes/rewriter.h"
 #include "layers/passes/stored_weights.h"
 #include "tests/models/onnx/round_trip.h"
@@ -116,6 +117,31 @@ TEST(OnnxStoredWeights, AreReadAsTheyWereWritten) {
           std::move(test::run_graph(out.graph, default_registry(), inputs, "reference").at(0));
       EXPECT_LE(test::relative_error(real.values<float>(), y.values<float>()), 1e-6);
     }
+  }
+}
+
+std::vector<std::string> types_in_fp16(const Graph& graph, DeviceKind device) {
+  PassTarget target;
+  target.device = device;
+  target.precision = Precision::fp16;
+  std::vector<std::string> types;
+  for (const std::string& type : types_of(optimize(graph, target))) {
+    if (type != "ToLayout" && type != "Cast" && type != "Reshape") types.push_back(type);
+  }
+  return types;
+}
+
+TEST(OnnxStoredWeights, StayOnAGpuInFp16InFormatsThatItDecodes) {
+  std::mt19937 random(1);
+  for (const auto& [format, decoded] :
+       {std::pair{WeightFormat{4, 32}, true}, std::pair{WeightFormat{4, 8}, false},
+        std::pair{WeightFormat{4, 0}, true}, std::pair{WeightFormat{8, 0}, true},
+        std::pair{WeightFormat{8, 16}, false}}) {
+    SCOPED_TRACE(testing::Message() << format.bits << " bits, groups of " << format.group_size);
+    const Graph graph = stored_network(random, format, true);
+    const std::vector<std::string> real{"Conv", "Gemm", "Gemm"}, stored{"WConv", "WLinear", "WLinear"};
+    EXPECT_EQ(types_in_fp16(graph, DeviceKind::cuda), decoded ? stored : real);
+    EXPECT_EQ(types_in_fp16(graph, DeviceKind::cpu), real);
   }
 }
 
