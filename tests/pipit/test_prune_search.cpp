@@ -163,7 +163,7 @@ TEST_F(PruneSearch, SaysThatTheGoalIsMissed) {
 
 TEST_F(PruneSearch, WritesNoModelForADropThatIsNotFaster) {
   goal.speedup.reset();
-  goal.max_drop = 100;
+  goal.max_drop = 1000;  // which every model keeps, whatever the eight images say
   int measured = 0;
   const tools::PrunedModel found =
       search([](Session&, Session&, Views, std::vector<double>& ms) { return ms.push_back(1), certain(1.2); },

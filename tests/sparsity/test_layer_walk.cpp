@@ -15,20 +15,20 @@
 namespace pipit::internal {
 namespace {
 
-constexpr std::int64_t kChannels = 5, kSide = 6, kRuns = 3;
+constexpr std::int64_t kWalkChannels = 5, kWalkSide = 6, kWalkRuns = 3;
 
 // Two convolutions with ReLU, the second of which adds the image, and an average. Without biases, so that a network
 // whose values are all doubled computes multiples of what it computed.
-Graph network(std::mt19937& random) {
+Graph walked_network(std::mt19937& random) {
   GraphBuilder graph;
-  const ValueId image = graph.add_input("image", TensorDesc{Shape{1, kChannels, kSide, kSide}});
+  const ValueId image = graph.add_input("image", TensorDesc{Shape{1, kWalkChannels, kWalkSide, kWalkSide}});
   const auto conv = [&](const std::string& name, ValueId x, ValueId residual) {
     ConvAttributes a;
     a.window.kernel = {3, 3, 1};
     a.window.pad_begin = a.window.pad_end = {1, 1, 0};
     a.activation = Clamp::relu();
     const ValueId weights = graph.add_constant(
-        name + "w", test::random_tensor(Shape{kChannels, kChannels, 3, 3}, random, -0.5F, 0.5F));
+        name + "w", test::random_tensor(Shape{kWalkChannels, kWalkChannels, 3, 3}, random, -0.5F, 0.5F));
     return graph.add1(name, std::make_shared<Conv>(a), {x, weights, kNoValue, residual}, name);
   };
   const ValueId first = conv("first", image, kNoValue);
@@ -41,17 +41,18 @@ Graph network(std::mt19937& random) {
   return graph.build();
 }
 
-struct Seen {
+struct SeenLayer {
   std::vector<Gram> sums;
   bool untouched = false;
 };
 
-std::map<std::string, Seen> walk(const Graph& graph, const std::vector<Tensor>& images, const ChangeValue& change) {
+std::map<std::string, SeenLayer> walk_with(const Graph& graph, const std::vector<Tensor>& images,
+                                           const ChangeValue& change) {
   std::vector<Tensor> inputs;
   for (const Tensor& image : images) inputs.push_back(image.clone());
   WalkOptions options;
   options.threads = 2;
-  std::map<std::string, Seen> seen;
+  std::map<std::string, SeenLayer> seen;
   walk_layers(
       graph, std::move(inputs), options,
       [&](const WalkedLayer& layer) -> std::optional<NewWeights> {
@@ -62,7 +63,7 @@ std::map<std::string, Seen> walk(const Graph& graph, const std::vector<Tensor>& 
   return seen;
 }
 
-double dot(const std::vector<double>& a, const std::vector<double>& b) {
+double inner_product_of(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
   return sum;
@@ -71,13 +72,13 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
 class LayerWalk : public ::testing::Test {
  protected:
   LayerWalk() {
-    for (std::int64_t i = 0; i < kRuns; ++i)
-      images.push_back(test::random_tensor(Shape{1, kChannels, kSide, kSide}, random, -1, 1));
+    for (std::int64_t i = 0; i < kWalkRuns; ++i)
+      images.push_back(test::random_tensor(Shape{1, kWalkChannels, kWalkSide, kWalkSide}, random, -1, 1));
   }
 
   unsigned seed = test::test_seed();
   std::mt19937 random{seed};
-  Graph graph = network(random);
+  Graph graph = walked_network(random);
   std::vector<Tensor> images;
 };
 
@@ -85,19 +86,19 @@ TEST_F(LayerWalk, ChangesEveryValueOfEveryRunOnce) {
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
   std::mutex mutex;
   std::map<std::string, int> times;
-  walk(graph, images, [&](ValueId id, Tensor& value) {
+  walk_with(graph, images, [&](ValueId id, Tensor& value) {
     const std::lock_guard lock(mutex);
     EXPECT_EQ(value.shape(), graph.value(id).desc.shape);
     ++times[graph.value(id).name];
   });
-  for (const char* name : {"image", "first", "second", "third"}) EXPECT_EQ(times[name], kRuns) << name;
+  for (const char* name : {"image", "first", "second", "third"}) EXPECT_EQ(times[name], kWalkRuns) << name;
   EXPECT_EQ(times["pool"], 0);  // nothing reads it
 }
 
 TEST_F(LayerWalk, LayersReadChangedValuesAndShouldComputeTheDenseOnes) {
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
-  const auto dense = walk(graph, images, [](ValueId, Tensor&) {});
-  const auto doubled = walk(graph, images, [](ValueId, Tensor& value) {
+  const auto dense = walk_with(graph, images, [](ValueId, Tensor&) {});
+  const auto doubled = walk_with(graph, images, [](ValueId, Tensor& value) {
     for (float& v : value.values<float>()) v *= 2;
   });
   // Powers of two are exact: "first" reads twice the image, "second" four times what it read (the doubled image makes
@@ -123,14 +124,14 @@ TEST_F(LayerWalk, LayersReadChangedValuesAndShouldComputeTheDenseOnes) {
 }
 
 TEST_F(LayerWalk, LayersAreUntouchedWithoutAChange) {
-  for (const auto& [name, seen] : walk(graph, images, {})) EXPECT_TRUE(seen.untouched) << name;
+  for (const auto& [name, seen] : walk_with(graph, images, {})) EXPECT_TRUE(seen.untouched) << name;
 }
 
 TEST_F(LayerWalk, LeavesTheDenseNetworkAlone) {
   SCOPED_TRACE(testing::Message() << "PIPIT_TEST_SEED=" << seed);
   // A changed network of zeros: what layers should compute stays.
-  const auto dense = walk(graph, images, [](ValueId, Tensor&) {});
-  const auto zeros = walk(graph, images, [](ValueId, Tensor& value) {
+  const auto dense = walk_with(graph, images, [](ValueId, Tensor&) {});
+  const auto zeros = walk_with(graph, images, [](ValueId, Tensor& value) {
     for (float& v : value.values<float>()) v = 0;
   });
   for (const char* name : {"first", "third"}) {
@@ -139,8 +140,8 @@ TEST_F(LayerWalk, LeavesTheDenseNetworkAlone) {
     EXPECT_EQ(after.yy, before.yy);
     std::vector<double> x = after.xx;
     x.back() = 0;  // columns that the bias is counted in
-    EXPECT_EQ(dot(x, x), 0);
-    EXPECT_GT(dot(before.xx, before.xx), 0);
+    EXPECT_EQ(inner_product_of(x, x), 0);
+    EXPECT_GT(inner_product_of(before.xx, before.xx), 0);
   }
 }
 
