@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
@@ -26,6 +27,7 @@
 #include "pipit/version.h"
 #include "quant/equalize.h"
 #include "quant/kept_layers.h"
+#include "quant/quantize_graph.h"
 #include "sparsity/layer_walk.h"
 
 namespace pipit::tools {
@@ -121,6 +123,7 @@ class Quantizer {
       differences_ = detail::differences_from(plan_, *model_.preprocess);
     symbolic_batch_ = !model_.fixed_batch && !options_.load.shapes.batch;
     fused_ = fuse(std::move(model_.graph));
+    if (options_.weight_bits == 4) in_4_bits_ = worth_4_bits(fused_);
     if (is_int8(options_)) add_notes(keep_nodes(plan_, fused_, detail::kept_of(options_.keep)));
   }
 
@@ -134,8 +137,8 @@ class Quantizer {
     };
     naming(model_.name, [&] {
       if (is_int8(options_)) {
-        rounded_ = detail::rounded_int8_weights(equalize(fused_, plan_.equalized), plan_,
-                                                options_.weight_bits, std::move(run), losses_);
+        rounded_ = detail::rounded_int8_weights(equalize(fused_, plan_.equalized), plan_, in_4_bits_,
+                                                std::move(run), losses_);
       } else {
         stored_ = detail::rounded_stored_weights(fused_, store_, std::move(run), losses_);
       }
@@ -150,7 +153,7 @@ class Quantizer {
                                  options_.load.device.threads, std::move(stored_));
     const detail::FileForm form = {.activations = is_signed() ? DType::i8 : DType::u8,
                                    .symbolic_batch = symbolic_batch_,
-                                   .weight_bits = options_.weight_bits,
+                                   .in_4_bits = in_4_bits_,
                                    .qdq = form_for(options_.target)};
     return detail::quantized_file(model_.name, fused_, plan_, std::move(model_.metadata), form,
                                   std::move(rounded_));
@@ -275,6 +278,7 @@ class Quantizer {
   QuantizationPlan plan_;                                         // for int8
   WeightOnlyOptions store_ = stored_options(options_.precision);  // for w8 and w4
   Graph fused_;
+  std::set<std::string> in_4_bits_;  // layers, for weight_bits 4
   bool symbolic_batch_ = false;
   std::vector<std::string> differences_;  // of what the model stores from the plan
   std::vector<std::string> notes_;

@@ -53,8 +53,9 @@ struct QuantizeOptions {
   /// files always have it. Refused for OpenVINO, which computes a Concat of them wrongly (2026.4).
   bool signed_activations = false;
   /// For Precision::int8: the bits of weights, 8 or 4. With 4 they are in [-8, 7], one scale for each output channel,
-  /// and computed with as those of 8 bits are, so that the file is smaller and no run faster. Rows of fewer than 32
-  /// weights (depthwise convolutions) keep 8. For QuantizeTarget::pipit and plans with scales per channel.
+  /// and computed with as those of 8 bits are, so that the file is smaller and no run faster. The smallest layers, which
+  /// hold a tenth of the weights, and rows of fewer than 32 (depthwise convolutions) keep 8. For QuantizeTarget::pipit
+  /// and plans with scales per channel.
   int weight_bits = 8;
   /// How weights become integers. Unset: Rounding::second_order where there are images, else Rounding::nearest.
   std::optional<Rounding> rounding = {};

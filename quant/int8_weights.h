@@ -22,13 +22,6 @@ constexpr WeightLevels weight_levels(int bits) {
   return bits == 4 ? WeightLevels{-8, 7} : WeightLevels{};
 }
 
-/// In how many bits rows of `depth` weights are stored where `bits` are wanted. Rows of fewer than 32 (depthwise
-/// convolutions, 3x3 filters of an image) keep 8: such layers hold few weights, and an error of one has no others to
-/// make up for it.
-constexpr int bits_of_rows(std::int64_t depth, int bits) {
-  return depth < 32 ? 8 : bits;
-}
-
 /// `weights`: row-major [O, I, kernel...] values of that shape; bias: O values or none. Symmetric scales, the largest
 /// magnitude of a channel (or of all, unless per_channel) at 127; 1 for a channel of zeros without a bias. A channel's
 /// scale is enlarged where its bias would leave the range of 2^29, which leaves readers of a written file half of what

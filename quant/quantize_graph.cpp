@@ -1,5 +1,9 @@
 #include "quant/quantize_graph.h"
 
+#include <algorithm>
+#include <functional>
+#include <vector>
+
 #include "layers/ops/binary.h"
 #include "layers/ops/conv.h"
 #include "layers/ops/gemm.h"
@@ -131,9 +135,8 @@ class Quantizer {
     RealWeights weights = real_weights(graph_, node);
     correct_bias(node, weights);
     try {
-      const std::int64_t depth = weights.shape.elements() / weights.shape[0];
       return quantize_weights(weights.shape, weights.values(), weights.bias, input_scale,
-                              plan_.weights_per_channel, bits_of_rows(depth, options_.weight_bits));
+                              plan_.weights_per_channel, options_.in_4_bits.contains(node.name) ? 4 : 8);
     } catch (const Error& e) {
       fail("node '{}': {}", node.name, e.what());
     }
@@ -242,6 +245,31 @@ class Quantizer {
 };
 
 }  // namespace
+
+std::set<std::string> worth_4_bits(const Graph& graph) {
+  constexpr std::int64_t kLeastDepth = 32, kShare = 10;
+  struct Layer {
+    const Node* node;
+    std::int64_t depth, weights;
+  };
+  std::vector<Layer> layers;
+  std::int64_t all = 0;
+  for (const Node& node : graph.nodes()) {
+    if (!has_constant_weights(graph, node)) continue;
+    const Shape shape = real_weights(graph, node).shape;
+    layers.push_back({&node, shape.elements() / shape[0], shape.elements()});
+    all += shape.elements();
+  }
+  std::ranges::stable_sort(layers, std::greater<>(), &Layer::weights);
+  std::set<std::string> names;
+  std::int64_t left = all;
+  for (const Layer& layer : layers) {
+    if (left <= all / kShare) break;
+    left -= layer.weights;
+    if (layer.depth >= kLeastDepth) names.insert(layer.node->name);
+  }
+  return names;
+}
 
 Quantized quantize_graph(const Graph& graph, const QuantizationPlan& plan, const QuantizeOptions& options,
                          std::map<std::string, QuantizedWeights> rounded) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "engine/graph/graph.h"
@@ -14,8 +15,8 @@ struct QuantizeOptions {
   /// How activations are stored: i8 with zero point 0, or u8 with zero point 128, which hold the same values. The
   /// CPU's dot products multiply u8 by s8.
   DType activations = DType::u8;
-  /// 8, or 4: weights in [-8, 7] of all layers but those of bits_of_rows() (quant/int8_weights.h). They compute in INT8.
-  int weight_bits = 8;
+  /// Layers by the names of their nodes whose weights are in [-8, 7]. They compute in INT8 as well.
+  std::set<std::string> in_4_bits = {};
 };
 
 struct Quantized {
@@ -23,6 +24,11 @@ struct Quantized {
   int quantized = 0;  ///< nodes that compute in INT8
   int kept = 0;       ///< nodes that could but do not: the plan keeps them or has no scale for them
 };
+
+/// The nodes whose weights are worth storing in 4 bits: the largest ones, which leave a tenth of the weights of the graph
+/// to the others. Rows of fewer than 32 weights (depthwise convolutions) are never among them: an error of one weight
+/// has no others to make up for it. Small layers, often the first ones, lose more accuracy than they save memory.
+std::set<std::string> worth_4_bits(const Graph& graph);
 
 /// Rewrites a fused graph without layouts (optimize()'s, before assign_layouts). Convolutions and fully connected
 /// layers with constant weights become QConv wherever the plan has the scale of what they read and does not keep them

@@ -15,7 +15,7 @@ QuantizedFile quantized_file(const std::string& name, const Graph& fused, const 
                              std::map<std::string, std::string> metadata, const FileForm& form,
                              std::map<std::string, QuantizedWeights> rounded) {
   const Quantized quantized = quantize_graph(
-      fused, plan, {.activations = form.activations, .weight_bits = form.weight_bits}, std::move(rounded));
+      fused, plan, {.activations = form.activations, .in_4_bits = form.in_4_bits}, std::move(rounded));
   OnnxWriteOptions options;
   options.metadata = std::move(metadata);
   // How the calibration images were prepared, where the model does not say how its images are.
@@ -23,7 +23,7 @@ QuantizedFile quantized_file(const std::string& name, const Graph& fused, const 
   options.producer_version = version();
   options.symbolic_batch = form.symbolic_batch;
   options.form = form.qdq;
-  options.form.int4_weights = form.weight_bits == 4;
+  options.form.int4_weights = !form.in_4_bits.empty();
   QuantizedFile file;
   file.bytes = naming(name, [&] { return write_onnx(quantized.graph, options); });
   file.quantized = quantized.quantized;

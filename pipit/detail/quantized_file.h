@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,9 @@ struct QuantizedFile {
 
 /// How a file is written.
 struct FileForm {
-  DType activations = DType::u8;  ///< i8 with zero point 0 or u8 with 128
-  bool symbolic_batch = false;    ///< the batch stays open
-  int weight_bits = 8;            ///< as in quantize_graph()
+  DType activations = DType::u8;         ///< i8 with zero point 0 or u8 with 128
+  bool symbolic_batch = false;           ///< the batch stays open
+  std::set<std::string> in_4_bits = {};  ///< as in quantize_graph()
   QdqForm qdq = {};
 };
 

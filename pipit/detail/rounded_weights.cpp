@@ -96,7 +96,8 @@ ChangeValue activation_rounding(const Graph& graph, const Roles& roles) {
 }  // namespace
 
 std::map<std::string, QuantizedWeights> rounded_int8_weights(const Graph& equal, const QuantizationPlan& plan,
-                                                             int weight_bits, RoundingRun run,
+                                                             const std::set<std::string>& in_4_bits,
+                                                             RoundingRun run,
                                                              std::vector<RoundingLoss>& losses) {
   const Roles roles = choose_roles(equal, plan);
   std::map<std::string, float> input_scales;
@@ -114,7 +115,7 @@ std::map<std::string, QuantizedWeights> rounded_int8_weights(const Graph& equal,
     const float input_scale = found->second;
     const NewWeights dense = weights_of(equal, node);
     const Shape& shape = dense.weights.shape();
-    const int bits = bits_of_rows(static_cast<std::int64_t>(depth_of(dense)), weight_bits);
+    const int bits = in_4_bits.contains(node.name) ? 4 : 8;
     const WeightLevels levels = weight_levels(bits);
     const RoundingGrid grid{.low = levels.low,
                             .high = levels.high,

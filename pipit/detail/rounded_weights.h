@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,10 +32,11 @@ struct RoundingRun {
 /// (sparsity/layer_walk.h): rounded by round_weights() (sparsity/round_weights.h), layer after layer, each for what it
 /// reads in the quantized network, where deeper layers have the nearest integers, with activations rounded to the
 /// plan's scales. An output whose bias would leave its
-/// range keeps the nearest integers. `equal`: of fuse(), with the plan's equalization (quant/equalize.h). weight_bits: as
+/// range keeps the nearest integers. `equal`: of fuse(), with the plan's equalization (quant/equalize.h). in_4_bits: as
 /// in quantize_graph(). Adds to `losses` in the order of the graph. Errors name the node.
 std::map<std::string, QuantizedWeights> rounded_int8_weights(const Graph& equal, const QuantizationPlan& plan,
-                                                             int weight_bits, RoundingRun run,
+                                                             const std::set<std::string>& in_4_bits,
+                                                             RoundingRun run,
                                                              std::vector<RoundingLoss>& losses);
 
 /// The same for the layers that store_weights_only() stores with `options`.

@@ -104,12 +104,6 @@ TEST(QuantizeWeights, FourBitsHaveTheScaleOfTheLeastError) {
   EXPECT_TRUE(clips);
 }
 
-TEST(QuantizeWeights, ShortRowsKeepEightBits) {
-  EXPECT_EQ(bits_of_rows(31, 4), 8);
-  EXPECT_EQ(bits_of_rows(32, 4), 4);
-  EXPECT_EQ(bits_of_rows(32, 8), 8);
-}
-
 TEST(QuantizeWeights, RefusesWhatNoScaleHolds) {
   const std::vector<float> weight{1}, bias{3e38F}, infinite{INFINITY};
   EXPECT_THAT(

@@ -4,9 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "layers/ops/conv.h"
+#include "layers/ops/qconv.h"
 #include "layers/ops/slicing.h"
 #include "layers/passes/passes.h"
+#include "layers/passes/rewriter.h"
 #include "layers/registry.h"
 #include "tests/quant/small_resnet.h"
 #include "tests/support/run_graph.h"
@@ -50,6 +55,44 @@ TEST(QuantizeGraph, AnswersLikeTheFloatGraph) {
     QuantizationPlan plan = calibrated(graph, random, 16);
     plan.weights_per_channel = per_channel;
     test::expect_int8_like_float(graph, plan, random);
+  }
+}
+
+// Convolutions of 64, 48 and 40 outputs with 3x3 filters of 1 to 64 inputs, a depthwise one, and one of 1x1.
+TEST(QuantizeGraph, TheLargestLayersAreWorthFourBits) {
+  std::mt19937 random(test::test_seed());
+  GraphBuilder builder;
+  ValueId x = builder.add_input("x", TensorDesc{Shape{1, 3, 8, 8}});
+  const auto conv = [&](const char* name, std::int64_t outputs, std::int64_t taps, std::int64_t groups) {
+    ConvAttributes a;
+    a.groups = groups;
+    a.window.kernel = {taps, taps, 1};
+    a.window.pad_begin = a.window.pad_end = {taps / 2, taps / 2, 0};
+    const std::int64_t inputs = builder.value(x).desc.shape[1] / groups;
+    const ValueId w = builder.add_constant(std::string(name) + "w",
+                                           random_tensor(Shape{outputs, inputs, taps, taps}, random));
+    x = builder.add1(name, std::make_shared<Conv>(a), {x, w}, name);
+  };
+  conv("stem", 64, 3, 1);        // 1728 weights
+  conv("depthwise", 64, 5, 64);  // 1600
+  conv("first", 48, 3, 1);       // 27648
+  conv("narrow", 40, 1, 1);      // 1920
+  conv("last", 48, 3, 1);        // 17280
+  builder.mark_output(x);
+  const Graph graph = builder.build();
+  // Of 50176 weights 5248 are left, more than a tenth; the next layer has rows of 48.
+  EXPECT_THAT(worth_4_bits(graph), testing::ElementsAre("first", "last", "narrow"));
+
+  const QuantizationPlan plan = calibrated(graph, random, 4);
+  const Quantized q = quantize_graph(graph, plan, {.in_4_bits = worth_4_bits(graph)});
+  for (const Node& node : q.graph.nodes()) {
+    if (layer_if<QConv>(node) == nullptr) continue;
+    SCOPED_TRACE(node.name);
+    const auto integers = q.graph.value(node.inputs[1]).constant->values<std::int8_t>();
+    const auto [low, high] = std::ranges::minmax(integers);
+    const bool few = worth_4_bits(graph).contains(node.name);
+    EXPECT_EQ(low >= -8 && high <= 7, few);
+    EXPECT_TRUE(few || high == 127 || low == -127);
   }
 }
 
