@@ -53,9 +53,9 @@ struct QuantizeOptions {
   /// files always have it. Refused for OpenVINO, which computes a Concat of them wrongly (2026.4).
   bool signed_activations = false;
   /// For Precision::int8: the bits of weights, 8 or 4. With 4 they are in [-8, 7], one scale for each output channel,
-  /// and computed with as those of 8 bits are, so that the file is smaller and no run faster. The smallest layers, which
-  /// hold a tenth of the weights, and rows of fewer than 32 (depthwise convolutions) keep 8. For QuantizeTarget::pipit
-  /// and plans with scales per channel.
+  /// and computed with as those of 8 bits are, so that the file is smaller and no run faster. The smallest layers,
+  /// which hold a tenth of the weights, and rows of fewer than 32 (depthwise convolutions) keep 8. For
+  /// QuantizeTarget::pipit and plans with scales per channel.
   int weight_bits = 8;
   /// How weights become integers. Unset: Rounding::second_order where there are images, else Rounding::nearest.
   std::optional<Rounding> rounding = {};
@@ -95,10 +95,11 @@ struct QuantizedFile {
 /// Writes a model as standard ONNX.
 ///
 /// Precision::int8: with a plan's scales (opset 13, or a later one that has all layers: QuantizeLinear and
-/// DequantizeLinear around the layers in INT8, weights and biases as integers; opset 21 for weights in 4 bits). pipit runs the file without a plan. For
-/// QuantizeTarget::pipit with Rounding::nearest it computes the bits that Precision::int8 with the plan gives; files
-/// for other targets may round values next to a tie otherwise. Precision::w8 and w4: with DequantizeLinear in blocks
-/// (opset 21) of int8 or int4 weights, which pipit runs on the CPU as these precisions do; `plan` is empty.
+/// DequantizeLinear around the layers in INT8, weights and biases as integers; opset 21 for weights in 4 bits). pipit
+/// runs the file without a plan. For QuantizeTarget::pipit with Rounding::nearest it computes the bits that
+/// Precision::int8 with the plan gives; files for other targets may round values next to a tie otherwise.
+/// Precision::w8 and w4: with DequantizeLinear in blocks (opset 21) of int8 or int4 weights, which pipit runs on the CPU
+/// as these precisions do, on a GPU with Precision::fp16; `plan` is empty.
 ///
 /// Rounding::second_order runs the model on images, in fp32 on the CPU, layer after layer; the same images give the
 /// same file for any number of threads. Throws Error for a plan of another model, for files that cannot be read or

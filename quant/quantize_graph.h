@@ -25,8 +25,8 @@ struct Quantized {
   int kept = 0;       ///< nodes that could but do not: the plan keeps them or has no scale for them
 };
 
-/// The nodes whose weights are worth storing in 4 bits: the largest ones, which leave a tenth of the weights of the graph
-/// to the others. Rows of fewer than 32 weights (depthwise convolutions) are never among them: an error of one weight
+/// The nodes whose weights are worth storing in 4 bits: the largest ones, which leave a tenth of the weights of the
+/// graph to the others. Rows of fewer than 32 weights (depthwise convolutions) are never among them: an error of one weight
 /// has no others to make up for it. Small layers, often the first ones, lose more accuracy than they save memory.
 std::set<std::string> worth_4_bits(const Graph& graph);
 

@@ -45,7 +45,7 @@ bool if_gpu(const Graph& /*graph*/, const PassTarget& target) {
   return target.device == DeviceKind::cuda;
 }
 
-// Stored weights of a file compute in f32 on the CPU, and with halves on a GPU. Other integers are made of real weights.
+// Stored weights of a file compute in f32 on the CPU and with halves on a GPU. Other integers are made of real weights.
 bool if_weights_are_real(const Graph& /*graph*/, const PassTarget& target) {
   return target.device != DeviceKind::cpu || stores_16_bits(target.precision) || target.quantize != nullptr;
 }

@@ -13,8 +13,8 @@ namespace pipit::internal {
 /// whose weights and bias are f32 constants and whose input 0 is computed.
 bool has_constant_weights(const Graph& graph, const Node& node);
 
-/// Whether the node is a convolution that adds a constant, as large as its result. GPU kernels of weights in few bits and of
-/// scales found at run time add computed values only.
+/// Whether the node is a convolution that adds a constant, as large as its result. GPU kernels of weights in few bits
+/// and of scales found at run time add computed values only.
 bool adds_constant(const Graph& graph, const Node& node);
 
 struct RealWeights {
