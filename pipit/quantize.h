@@ -98,8 +98,8 @@ struct QuantizedFile {
 /// DequantizeLinear around the layers in INT8, weights and biases as integers; opset 21 for weights in 4 bits). pipit
 /// runs the file without a plan. For QuantizeTarget::pipit with Rounding::nearest it computes the bits that
 /// Precision::int8 with the plan gives; files for other targets may round values next to a tie otherwise.
-/// Precision::w8 and w4: with DequantizeLinear in blocks (opset 21) of int8 or int4 weights, which pipit runs on the CPU
-/// as these precisions do, on a GPU with Precision::fp16; `plan` is empty.
+/// Precision::w8 and w4: with DequantizeLinear in blocks (opset 21) of int8 or int4 weights, which pipit runs on the
+/// CPU as these precisions do, on a GPU with Precision::fp16; `plan` is empty.
 ///
 /// Rounding::second_order runs the model on images, in fp32 on the CPU, layer after layer; the same images give the
 /// same file for any number of threads. Throws Error for a plan of another model, for files that cannot be read or
