@@ -248,11 +248,11 @@ class Quantizer {
 
 std::set<std::string> worth_4_bits(const Graph& graph) {
   constexpr std::int64_t kLeastDepth = 32, kShare = 10;
-  struct Layer {
+  struct Weighted {
     const Node* node;
     std::int64_t depth, weights;
   };
-  std::vector<Layer> layers;
+  std::vector<Weighted> layers;
   std::int64_t all = 0;
   for (const Node& node : graph.nodes()) {
     if (!has_constant_weights(graph, node)) continue;
@@ -260,10 +260,10 @@ std::set<std::string> worth_4_bits(const Graph& graph) {
     layers.push_back({&node, shape.elements() / shape[0], shape.elements()});
     all += shape.elements();
   }
-  std::ranges::stable_sort(layers, std::greater<>(), &Layer::weights);
+  std::ranges::stable_sort(layers, std::greater<>(), &Weighted::weights);
   std::set<std::string> names;
   std::int64_t left = all;
-  for (const Layer& layer : layers) {
+  for (const Weighted& layer : layers) {
     if (left <= all / kShare) break;
     left -= layer.weights;
     if (layer.depth >= kLeastDepth) names.insert(layer.node->name);

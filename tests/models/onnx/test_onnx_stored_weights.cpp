@@ -225,7 +225,7 @@ TEST(OnnxStoredWeights, ZeroPointsAreTakenOffTheIntegers) {
 
 TEST(OnnxStoredWeights, HostileBlocks) {
   const auto blocks = [](std::int64_t axis, std::int64_t block, const Dims& scales,
-                         std::vector<float> values) {
+                         const std::vector<float>& values) {
     OnnxWriter model(21);
     model.input("x", {2, 16})
         .constant<std::int8_t>("w", {16, 3}, ramp(48))
