@@ -70,9 +70,8 @@ void check_int8(const QuantizeOptions& options, const fs::path& plan) {
   if (options.weight_bits != 8 && options.weight_bits != 4)
     throw ArgumentError(fmt::format("weight_bits is {}; expected 8 or 4", options.weight_bits));
   if (options.weight_bits == 4 && options.target != QuantizeTarget::pipit)
-    throw ArgumentError(
-        fmt::format("weight_bits 4 is for target pipit, not {}: {} computes such layers in floating point",
-                    quantize_target_name(options.target), quantize_target_name(options.target)));
+    throw ArgumentError(fmt::format("weight_bits 4 is for target pipit, not {}; leave it at 8",
+                                    quantize_target_name(options.target)));
   if (options.signed_activations && options.target == QuantizeTarget::openvino)
     throw ArgumentError(
         "OpenVINO computes a Concat of signed and non-negative i8 wrongly; leave activations unsigned for "
@@ -123,7 +122,10 @@ class Quantizer {
       differences_ = detail::differences_from(plan_, *model_.preprocess);
     symbolic_batch_ = !model_.fixed_batch && !options_.load.shapes.batch;
     fused_ = fuse(std::move(model_.graph));
-    if (options_.weight_bits == 4) in_4_bits_ = worth_4_bits(fused_);
+    if (options_.weight_bits == 4) {
+      in_4_bits_ = worth_4_bits(fused_);
+      if (in_4_bits_.empty()) add_notes({"all weights keep 8 bits: no layer has rows of 32 or more"});
+    }
     if (is_int8(options_)) add_notes(keep_nodes(plan_, fused_, detail::kept_of(options_.keep)));
   }
 

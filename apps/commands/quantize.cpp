@@ -47,7 +47,7 @@ bool is_int8(const QuantizeCommand& options) {
 void check_int8(const QuantizeCommand& options) {
   if (options.common.plan.empty()) throw CLI::RequiredError("--plan");
   if (options.weight_bits == 4 && options.target != tools::QuantizeTarget::pipit)
-    throw CLI::ValidationError("--weight-bits", "4 is for --target pipit; others compute such layers in f32");
+    throw CLI::ValidationError("--weight-bits", "4 is for --target pipit; leave the option out");
   if (options.target == tools::QuantizeTarget::tensorrt && options.activations == "u8")
     throw CLI::ValidationError("--activations", "TensorRT reads no u8; leave the option out for s8");
   if (options.target == tools::QuantizeTarget::openvino && options.activations == "s8")
