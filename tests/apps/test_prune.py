@@ -310,7 +310,8 @@ class Prune(CommandTest):
             result = self.prune(*prune, *options, code=(OK, CHECK_FAILED))
             self.assertIn(result["panel"], panels)
             if result["panel"] != "auto":
-                self.assertNotIn(1, {layer["panel"] for layer in result["layers"]})
+                # Where a busy machine shows no model to be faster, there are no layers.
+                self.assertNotIn(1, {layer["panel"] for layer in result.get("layers", [])})
         self.assertEqual({layer["panel"] for layer in self.prune("--keep-ratio", 0.5, "--panel", 16, *QUICK)["layers"]} - {0}, {16, None})
 
     def test_channels_leave_the_graph(self):
