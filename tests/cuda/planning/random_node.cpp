@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "layers/ops/dynamic_int8.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/quantize.h"
 #include "layers/ops/qunary.h"
@@ -135,7 +134,7 @@ std::optional<RandomNode> random_conv(Draw& draw) {
   w.insert(w.end(), conv.window.kernel.begin(), conv.window.kernel.begin() + conv.window.rank);
 
   RandomNode node;
-  const bool int8 = draw.one_in(3), dynamic = int8 && draw.one_in(3);
+  const bool int8 = draw.one_in(3);
   try {
     const Shape x_shape(x), w_shape(w);
     node.descs = {TensorDesc{x_shape}, TensorDesc{w_shape}};
@@ -144,29 +143,17 @@ std::optional<RandomNode> random_conv(Draw& draw) {
     (void)y[0].bytes(), (void)node.descs[0].bytes();
     const bool has_bias = !draw.one_in(3), has_residual = draw.one_in(5);
     node.outputs = y;
-    node.descs.resize(5);
+    node.descs.resize(4);
     node.descs[2] = TensorDesc{Shape{outputs}};
     node.descs[3] = y[0];
-    node.descs[4] = TensorDesc{Shape{draw.one_in(2) ? 1 : x[0]}};
     node.layer = std::make_shared<Conv>(conv);
-    node.constants.resize(dynamic ? 5 : has_residual ? 4 : has_bias ? 3 : 2);
+    node.constants.resize(2 + (has_bias || has_residual ? 1 : 0) + (has_residual ? 1 : 0));
     node.inputs.assign(node.constants.size(), nullptr);
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      if ((i != 2 || has_bias) && (i != 3 || has_residual)) node.inputs[i] = &node.descs[i];
+      if (i != 2 || has_bias) node.inputs[i] = &node.descs[i];
     }
     const bool known = w_shape.elements() <= kMaxWeights && !draw.one_in(16);
-    if (dynamic) {
-      DynamicQConvAttributes a{conv, {}};
-      a.weight_scales.assign(draw.one_in(2) ? 1 : static_cast<std::size_t>(outputs), 0.002F);
-      node.layer = std::make_shared<DynamicQConv>(a);
-      node.precision = draw.one_in(4) ? Precision::fp32 : Precision::fp16;
-      node.descs[0].dtype = draw.one_in(12) ? DType::u8 : DType::i8;
-      node.descs[1].dtype = DType::i8;
-      node.descs[3].dtype = node.outputs[0].dtype =
-          draw.one_in(12) ? DType::f32 : stored_type(node.precision);
-      if (known) node.constants[1] = filled<std::int8_t>(draw, w_shape, -127, 127);
-      if (has_bias && !draw.one_in(16)) node.constants[2] = filled<float>(draw, Shape{outputs}, -1, 1);
-    } else if (int8) {
+    if (int8) {
       const QConvAttributes a = quantized(draw, conv, outputs, has_residual);
       node.layer = std::make_shared<QConv>(a);
       node.descs[0].dtype = draw.one_in(4) ? DType::f32 : a.x.dtype;
