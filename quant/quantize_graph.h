@@ -27,8 +27,7 @@ struct Quantized {
 
 /// The nodes whose weights are worth storing in 4 bits: the largest ones, which leave a tenth of the weights of the
 /// graph to the others. Rows of fewer than 32 weights (depthwise convolutions) are never among them: an error of one
-/// weight has no others to make up for it. Small layers, often the first ones, lose more accuracy than they save
-/// memory.
+/// weight has no others to make up for it. Small layers would save little.
 std::set<std::string> worth_4_bits(const Graph& graph);
 
 /// Rewrites a fused graph without layouts (optimize()'s, before assign_layouts). Convolutions and fully connected

@@ -18,7 +18,7 @@ class UnsupportedError(Error):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """One reason for each thing that is not implemented; the whole message if there is only one."""
+        """One reason for each thing that is not supported; the whole message if there is only one."""
         message = str(self)
         return tuple(message.split("\n  ")[1:]) or (message,)
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kWalkChannels = 5, kWalkSide = 6, kWalkRuns = 3;
 
-// Two convolutions with ReLU, the second of which adds the image, and an average. Without biases, so that a network
+// Three convolutions with ReLU, the second of which adds the image, and an average. Without biases, so that a network
 // whose values are all doubled computes multiples of what it computed.
 Graph walked_network(std::mt19937& random) {
   GraphBuilder graph;
