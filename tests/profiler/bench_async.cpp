@@ -2,7 +2,7 @@
 // which run the same model on the same input, in turns.
 //
 //   bench_async MODEL [STREAMS [THREADS [TURNS]]]
-//   bench_async MODEL STREAMS THREADS TURNS BATCH PRECISION      on GPU 0
+//   bench_async MODEL STREAMS THREADS TURNS BATCH PRECISION [QUEUE]      on GPU 0
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -124,7 +124,7 @@ int main(int argc, char** argv) {
     const int own = on_gpu ? 1 : threads / streams + (s < threads % streams ? 1 : 0);
     sessions.push_back(std::make_unique<Session>(model.state().plans[0], std::make_shared<ThreadPool>(own)));
   }
-  AsyncRunner runner(model, {.streams = streams, .threads = on_gpu ? 0 : threads});
+  AsyncRunner runner(model, {.streams = streams, .threads = on_gpu ? 0 : threads, .queue = number(7, 0)});
   std::vector<Array> inputs, memory;
   std::vector<ArrayView> arrays;
   std::vector<ConstTensorView> views;
@@ -136,7 +136,7 @@ int main(int argc, char** argv) {
     arrays.push_back(inputs.back());
     views.push_back({TensorDesc{info.shape, info.dtype}, static_cast<const std::byte*>(array.data)});
   }
-  for (int i = 0; i < 16 * streams; ++i) {
+  for (int i = 0; i < std::max(16 * streams, 2 * number(7, 0)); ++i) {
     for (const TensorInfo& info : model.outputs()) memory.emplace_back(info.dtype, info.shape);
   }
   std::vector<double> own, queued, futures, ratios, future_ratios;
