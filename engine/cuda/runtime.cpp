@@ -129,6 +129,10 @@ void Event::record(cudaStream_t stream) const {
   PIPIT_CUDA(cudaEventRecord(event_, stream));
 }
 
+void Event::record_in_graph(cudaStream_t stream) const {
+  PIPIT_CUDA(cudaEventRecordWithFlags(event_, stream, cudaEventRecordExternal));
+}
+
 void Event::synchronize() const {
   PIPIT_CUDA(cudaEventSynchronize(event_));
 }

@@ -132,6 +132,8 @@ class Event {
   Event& operator=(Event&&) = delete;
   operator cudaEvent_t() const { return event_; }
   void record(cudaStream_t stream) const;
+  /// While the stream is captured: every run of the graph records the event.
+  void record_in_graph(cudaStream_t stream) const;
   /// Waits until the latest record() has happened.
   void synchronize() const;
   /// Whether it has happened, or there was none.

@@ -1,8 +1,8 @@
 // A session on a GPU: a stream that computes and one that uploads, one arena, one captured graph.
 //
-// Steps of a slot: upload into `staging_` beside the kernels of the run before; then, in order on the computing stream,
-// a copy on the GPU into the inputs that the captured graph reads, the graph, the download. One graph and one staging
-// buffer serve any number of slots, and the copy on the GPU costs a hundredth of the upload that it hides.
+// The captured graphs of run() and of every slot contain the copies, too: a driver serves one thread of a process at a
+// time, so sessions in several threads wait for each other's calls. Only long uploads of slots stay outside, where they
+// run beside the kernels of earlier runs; for this a slot has its own inputs on the GPU.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -37,6 +37,8 @@ double median(std::vector<double> values) {
 
 constexpr double kMaxPartsMs = 3000;  // of a profile, for what single steps take
 constexpr int kMinPartRuns = 5;
+constexpr std::size_t kLongUpload =
+    256 << 10;                          // bytes; shorter ones take no longer than the calls that overlap them
 constexpr std::size_t kMaxReplays = 8;  // captured graphs for memory of the caller's
 
 bool is_aligned(const std::byte* data) {
@@ -94,9 +96,12 @@ class CudaSession final : public DeviceSession {
 
   std::span<const ConstTensorView> run(std::span<const ConstTensorView> inputs) override {
     enter();
-    upload(inputs);
-    launch();
-    download(host_outputs_);
+    fill(inputs);
+    launch(whole_, [&] {
+      upload(host_inputs_, device_inputs_, stream_);
+      run_steps(bound_.size());
+      download(host_outputs_);
+    });
     stream_.synchronize();
     check_steps();
     return outputs_;
@@ -145,7 +150,8 @@ class CudaSession final : public DeviceSession {
   std::span<const ConstTensorView> run_observed(std::span<const ConstTensorView> inputs,
                                                 RunObserver& observer) override {
     enter();
-    upload(inputs);
+    fill(inputs);
+    upload(host_inputs_, device_inputs_, stream_);
     observer.before_run();
     for (const Bound& b : bound_) {
       observer.before_step(*b.step);
@@ -174,13 +180,17 @@ class CudaSession final : public DeviceSession {
     PIPIT_CUDA(cudaSetDevice(gpu_));
     slots_.clear();
     in_flight_.clear();
-    if (staging_.empty()) {
-      for (const DeviceBuffer& input : device_inputs_) staging_.emplace_back(input.bytes());
-    }
+    std::size_t bytes = 0;
+    for (const DeviceBuffer& input : device_inputs_) bytes += input.bytes();
+    uploads_beside_kernels_ = bytes >= kLongUpload;
     const Graph& graph = plan_->graph();
     for (int s = 0; s < count; ++s) {
       Slot& slot = slots_.emplace_back();
-      for (const ValueId id : graph.inputs()) slot.inputs.emplace_back(graph.value(id).desc.bytes());
+      for (const ValueId id : graph.inputs()) {
+        const TensorDesc& desc = graph.value(id).desc;
+        slot.inputs.emplace_back(desc.bytes());
+        slot.uploaded.push_back({desc, slot.device_inputs.emplace_back(desc.bytes()).data()});
+      }
       for (const ConstTensorView& output : outputs_) {
         slot.outputs.emplace_back(output.desc.bytes());
         slot.views.push_back({output.desc, slot.outputs.back().data()});
@@ -197,23 +207,21 @@ class CudaSession final : public DeviceSession {
   void submit(int index) override {
     const std::lock_guard lock(in_flight_mutex_);
     enter();
-    const Slot& slot = slots_[static_cast<std::size_t>(index)];
-    uploads_.wait(staging_read_);
-    for (std::size_t i = 0; i < staging_.size(); ++i) {
-      PIPIT_CUDA(cudaMemcpyAsync(staging_[i].data(), slot.inputs[i].data(), staging_[i].bytes(),
-                                 cudaMemcpyHostToDevice, uploads_));
+    Slot& slot = slots_[static_cast<std::size_t>(index)];
+    if (uploads_beside_kernels_) {
+      upload(slot.inputs, slot.device_inputs, uploads_);
+      slot.written.record(uploads_);
+      stream_.wait(slot.written);
     }
-    staging_written_.record(uploads_);
-    stream_.wait(staging_written_);
-    for (std::size_t i = 0; i < staging_.size(); ++i) {
-      PIPIT_CUDA(cudaMemcpyAsync(device_inputs_[i].data(), staging_[i].data(), staging_[i].bytes(),
-                                 cudaMemcpyDeviceToDevice, stream_));
-    }
-    staging_read_.record(stream_);
-    slot.begin.record(stream_);
-    launch();
-    slot.end.record(stream_);
-    download(slot.outputs);
+    const bool captured = warm_;
+    launch(slot.graph, [&] {
+      if (!uploads_beside_kernels_) upload(slot.inputs, slot.device_inputs, stream_);
+      captured ? slot.begin.record_in_graph(stream_) : slot.begin.record(stream_);
+      run_steps_in(slot.uploaded, {});
+      captured ? slot.end.record_in_graph(stream_) : slot.end.record(stream_);
+      for (std::size_t i = 0; i < slot.outputs.size(); ++i)
+        download(slot.outputs[i], output_of(i, slot.uploaded), slot.views[i].desc.bytes());
+    });
     slot.done.record(stream_);
     in_flight_.push_back(index);
   }
@@ -243,6 +251,7 @@ class CudaSession final : public DeviceSession {
       run(inputs);
       progress(r + 1);
     }
+    while (!whole_) run(inputs);  // so that no timed run is the one that is captured
     Profile result;
     result.runs = runs;
     std::vector<std::vector<double>> step_ms(bound_.size()), event_ms(bound_.size());
@@ -251,7 +260,8 @@ class CudaSession final : public DeviceSession {
     const std::vector<cuda::Graph> parts = first_steps();
     double parts_ms = 0;
     for (int r = 0; r < runs; ++r) {
-      upload(inputs);
+      fill(inputs);
+      upload(host_inputs_, device_inputs_, stream_);
       run_steps(bound_.size(), &marks);
       stream_.synchronize();
       check_steps();
@@ -325,9 +335,13 @@ class CudaSession final : public DeviceSession {
   };
   struct Slot {
     std::vector<PinnedBuffer> inputs;
+    std::vector<DeviceBuffer> device_inputs;
+    std::vector<ConstTensorView> uploaded;  // of device_inputs
     std::vector<PinnedBuffer> outputs;
     std::vector<ConstTensorView> views;  // of outputs
-    Event begin;                         // around the kernels
+    cuda::Graph graph;
+    Event written;  // after an upload beside kernels
+    Event begin;    // around the kernels
     Event end;
     Event done{true};          // after the download
     std::exception_ptr error;  // of its run, where that is known before it is collected
@@ -386,18 +400,21 @@ class CudaSession final : public DeviceSession {
       }
       run_steps(bound_.size());
       for (std::size_t i = 0; i < outputs.size(); ++i) {
-        if (is_written_in_place(i, outputs[i])) continue;
-        const Placement& p = plan_->outputs()[i];
-        const std::byte* from = p.kind == Placement::Kind::input
-                                    ? inputs[static_cast<std::size_t>(p.input)].data
-                                    : device_outputs_[i];
-        copy_on_device(outputs[i].data, from, outputs[i].desc.bytes(), stream_);
+        if (!is_written_in_place(i, outputs[i]))
+          copy_on_device(outputs[i].data, output_of(i, inputs), outputs[i].desc.bytes(), stream_);
       }
     } catch (...) {
       bind({}, {});
       throw;
     }
     bind({}, {});
+  }
+
+  // Where the steps have left output `i`, if they ran on `inputs`.
+  const std::byte* output_of(std::size_t i, std::span<const ConstTensorView> inputs) const {
+    const Placement& p = plan_->outputs()[i];
+    return p.kind == Placement::Kind::input ? inputs[static_cast<std::size_t>(p.input)].data
+                                            : device_outputs_[i];
   }
 
   bool is_written_in_place(std::size_t output, const TensorView& view) const {
@@ -450,20 +467,25 @@ class CudaSession final : public DeviceSession {
     return nullptr;
   }
 
-  void upload(std::span<const ConstTensorView> inputs) {
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      const std::size_t bytes = inputs[i].desc.bytes();
-      std::memcpy(host_inputs_[i].data(), inputs[i].data, bytes);
-      PIPIT_CUDA(cudaMemcpyAsync(device_inputs_[i].data(), host_inputs_[i].data(), bytes,
-                                 cudaMemcpyHostToDevice, stream_));
+  void fill(std::span<const ConstTensorView> inputs) {
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      std::memcpy(host_inputs_[i].data(), inputs[i].data, inputs[i].desc.bytes());
+  }
+
+  static void upload(const std::vector<PinnedBuffer>& from, const std::vector<DeviceBuffer>& to,
+                     cudaStream_t stream) {
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      if (to[i].bytes() > 0)
+        PIPIT_CUDA(
+            cudaMemcpyAsync(to[i].data(), from[i].data(), to[i].bytes(), cudaMemcpyHostToDevice, stream));
     }
   }
 
   void download(const std::vector<PinnedBuffer>& to) {
-    for (std::size_t i = 0; i < outputs_.size(); ++i) {
-      PIPIT_CUDA(cudaMemcpyAsync(to[i].data(), device_outputs_[i], outputs_[i].desc.bytes(),
-                                 cudaMemcpyDeviceToHost, stream_));
-    }
+    for (std::size_t i = 0; i < to.size(); ++i) download(to[i], device_outputs_[i], outputs_[i].desc.bytes());
+  }
+  void download(const PinnedBuffer& to, const std::byte* from, std::size_t bytes) {
+    if (bytes > 0) PIPIT_CUDA(cudaMemcpyAsync(to.data(), from, bytes, cudaMemcpyDeviceToHost, stream_));
   }
 
   void run_step(const Bound& b) {
@@ -546,9 +568,7 @@ class CudaSession final : public DeviceSession {
     for (const int index : in_flight_) {
       Slot& slot = slots_[static_cast<std::size_t>(index)];
       if (slot.error) continue;
-      for (std::size_t i = 0; i < device_inputs_.size(); ++i)
-        PIPIT_CUDA(cudaMemcpyAsync(device_inputs_[i].data(), slot.inputs[i].data(), device_inputs_[i].bytes(),
-                                   cudaMemcpyHostToDevice, stream_));
+      upload(slot.inputs, device_inputs_, stream_);
       launch();
       download(slot.outputs);
       stream_.synchronize();
@@ -561,14 +581,20 @@ class CudaSession final : public DeviceSession {
   }
 
   // The first run goes step by step: libraries initialize themselves on first use, which a capture forbids.
-  void launch() {
+  template <typename Body>
+  void launch(cuda::Graph& graph, const Body& body) {
     if (!warm_) {
-      run_steps(bound_.size());
+      body();
       warm_ = true;
       return;
     }
-    if (!graph_) capture();
-    graph_.launch(stream_);
+    if (!graph) graph = cuda::Graph(stream_, body);
+    graph.launch(stream_);
+  }
+
+  // The steps alone.
+  void launch() {
+    launch(graph_, [&] { run_steps(bound_.size()); });
   }
 
   std::shared_ptr<const ExecutionPlan> plan_;
@@ -577,8 +603,6 @@ class CudaSession final : public DeviceSession {
   std::unique_ptr<ThreadPool> host_pool_;  // for steps on the CPU; null where there are none
   cuda::Stream stream_;
   cuda::Stream uploads_;
-  Event staging_written_;
-  Event staging_read_;
   DeviceBuffer arena_;
   PinnedBuffer faults_;  // a Fault for each step
   std::vector<DeviceBuffer> device_inputs_;
@@ -588,14 +612,15 @@ class CudaSession final : public DeviceSession {
   std::vector<std::byte*> device_outputs_;
   std::vector<PinnedBuffer> host_outputs_;
   std::vector<ConstTensorView> outputs_;
-  cuda::Graph graph_;
+  cuda::Graph graph_;  // of the steps
+  cuda::Graph whole_;  // of run()
   bool warm_ = false;
   std::vector<std::vector<OutputUse>> output_uses_;
   std::vector<Replay> replays_;
-  Event own_;                          // what the session's stream has done, for a stream of the caller's
-  Event elsewhere_;                    // the latest run in a stream of the caller's
-  bool is_elsewhere_ = false;          // and the session's stream has not waited for it yet
-  std::vector<DeviceBuffer> staging_;  // one per input; empty until there are slots
+  Event own_;                            // what the session's stream has done, for a stream of the caller's
+  Event elsewhere_;                      // the latest run in a stream of the caller's
+  bool is_elsewhere_ = false;            // and the session's stream has not waited for it yet
+  bool uploads_beside_kernels_ = false;  // those of slots
   std::vector<Slot> slots_;
   std::mutex in_flight_mutex_;  // of the slots that are submitted and not collected
   std::vector<int> in_flight_;  // in that order
