@@ -126,6 +126,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t) {
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
   return cudaSuccess;
 }
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t, cudaStream_t, unsigned) {
+  return cudaSuccess;
+}
 cudaError_t cudaEventQuery(cudaEvent_t) {
   return cudaSuccess;
 }

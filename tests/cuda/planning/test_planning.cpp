@@ -116,14 +116,28 @@ void ask_about(std::optional<RandomNode> (*random_node)(Draw&), int count, const
 }
 
 TEST(Planning, AsksEveryConvolutionAboutAnyShape) {
+  // The shapes must reach what they are drawn for. Some kernels take one node in a thousand.
+  const char* const names[] = {"rows",
+                               "depthwise_quads",
+                               "depthwise",
+                               "stem",
+                               "spread_gemm",
+                               "resident_gemm",
+                               "implicit_gemm",
+                               "im2col_gemm",
+                               "direct",
+                               "q:stem",
+                               "q:spread_gemm",
+                               "q:resident_gemm",
+                               "q:implicit_gemm",
+                               "q:pipelined_gemm",
+                               "q:direct",
+                               "q:depthwise_quads"};
   Accepted accepted;
-  ask_about(random_conv, kNodes, {}, test_seed(), accepted);
-  // The shapes must reach what they are drawn for.
-  for (const char* name :
-       {"rows", "depthwise_quads", "depthwise", "stem", "spread_gemm", "resident_gemm", "implicit_gemm",
-        "im2col_gemm", "direct", "q:stem", "q:spread_gemm", "q:resident_gemm", "q:pipelined_gemm",
-        "q:implicit_gemm", "q:direct", "q:depthwise_quads"})
-    EXPECT_GT(accepted[name], 0) << name;
+  const auto is_reached = [&](const char* name) { return accepted[name] > 0; };
+  for (unsigned round = 0; round < 8 && !std::ranges::all_of(names, is_reached); ++round)
+    ask_about(random_conv, kNodes, {}, test_seed() + 1000 * round, accepted);
+  for (const char* name : names) EXPECT_GT(accepted[name], 0) << name;
 }
 
 TEST(Planning, AsksProductsWithStoredWeightsAboutAnyShape) {
