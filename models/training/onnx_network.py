@@ -147,13 +147,13 @@ class OnnxNetwork(nn.Module):
         """The initializers with real numbers for everything that is trained."""
         return stored
 
-    def _constant_behind(self, name: str) -> str:
+    def _initializer_of(self, name: str) -> str:
         """The name of the initializer whose values an operand has; any other name otherwise."""
         return name
 
     def _trained(self, tensors: dict[str, Tensor]) -> set[str]:
         operands = [name for op, _, inputs, _ in self.steps for i in TRAINED.get(op, ()) for name in inputs[i : i + 1]]
-        return {self._constant_behind(name) for name in operands} & tensors.keys()
+        return {self._initializer_of(name) for name in operands} & tensors.keys()
 
     def tensor(self, name: str) -> Tensor:
         return getattr(self, self.names[name])
@@ -162,7 +162,7 @@ class OnnxNetwork(nn.Module):
         """Weights that are not zero; and biases of outputs that have weights."""
         masks = {}
         for op, attributes, inputs, _ in self.steps:
-            constants = [self._constant_behind(name) for name in inputs]
+            constants = [self._initializer_of(name) for name in inputs]
             if op not in ("Conv", "Gemm", "MatMul") or constants[1] not in self.names:
                 continue
             kept = self.tensor(constants[1]).detach() != 0
@@ -176,7 +176,7 @@ class OnnxNetwork(nn.Module):
 
     @torch.no_grad()
     def hold(self) -> None:
-        """Put every tensor back to what it may be, after a step of an optimizer."""
+        """Restore masked zeros and the bounds of scales; to be called after every step of an optimizer."""
         for name, mask in self.masks.items():
             self.tensor(name).mul_(getattr(self, mask))
 

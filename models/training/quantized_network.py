@@ -159,13 +159,13 @@ class QuantizedNetwork(OnnxNetwork):
         self.narrow = any((p.key, p.value) == ("pipit.quantized_range", "narrow") for p in self.model.metadata_props)
         self.ranges: dict[tuple[str, ...], tuple[int, int]] = {}  # of activations, by their scale and zero point
         self.stored: dict[str, Stored] = {}
-        self.behind: dict[str, str] = {}  # initializers, by the values that are made of them
+        self.initializer_of_value: dict[str, str] = {}  # initializers, by the values that are made of them
         for op, attributes, inputs, output in self.steps:
             if op not in ("QuantizeLinear", "DequantizeLinear"):
                 continue
-            source = self.behind.get(inputs[0], inputs[0])
+            source = self.initializer_of_value.get(inputs[0], inputs[0])
             if source in stored:
-                self.behind[output] = source
+                self.initializer_of_value[output] = source
             zero_point = stored[inputs[2]] if len(inputs) > 2 else torch.zeros((), dtype=torch.uint8)
             if op == "QuantizeLinear":
                 self.ranges[tuple(inputs[1:])] = self._range(inputs[0], zero_point)
@@ -200,8 +200,8 @@ class QuantizedNetwork(OnnxNetwork):
         if self.stored.setdefault(name, form) != form:
             raise SystemExit(f"{name}: dequantized with two scales")
 
-    def _constant_behind(self, name: str) -> str:
-        return self.behind.get(name, name)
+    def _initializer_of(self, name: str) -> str:
+        return self.initializer_of_value.get(name, name)
 
     def _trained(self, tensors: dict[str, Tensor]) -> set[str]:
         conversions = [inputs for op, _, inputs, _ in self.steps if op in ("QuantizeLinear", "DequantizeLinear")]
@@ -309,7 +309,7 @@ class QuantizedNetwork(OnnxNetwork):
         if len(operands) > 2:
             bias = self._real(operands[2]).flatten()
             if self.units is not None:
-                self.units[self._constant_behind(inputs[2])] = unit
+                self.units[self._initializer_of(inputs[2])] = unit
             steps = Round.apply(bias / unit, -LARGEST_BIAS, LARGEST_BIAS)
             sums = sums + steps.view(per_output)
         return Scaled(((sums, unit.view(per_output)),))
