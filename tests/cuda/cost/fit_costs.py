@@ -41,7 +41,8 @@ SLOW_TO_MAKE = 1.1  # engine/plan/candidate_order.cpp
 # A global average of 112 x 112 positions took "windows" 0.135 us a tap.
 ASSUMED = {"streaming": {0: 1.8, MEGABYTES: 0.4}, "windows": {0: 1.8, 1: 0.135, MEGABYTES: 0.4},
            "skinny_gemm": {0: 1.2, MEGABYTES: 0.12, 11: 600},
-           "packed_gemm": {0: 1.8, 3: 0.015, MEGABYTES: 0.4, 9: 0.2},
+           # By count: 4 MB a microsecond, instructions of a step, and reads of x from the second cache.
+           "packed_gemm": {0: 1.8, 1: 0.003, 3: 0.015, MEGABYTES: 0.25, 9: 0.2},
            "cublaslt": {0: 3.0, MEGABYTES: 0.35}}
 LIKE = {"cudnn f16 groups": ("cudnn f16 groups of 4 to 32", 5), "cudnn f32 groups": ("cudnn f32 groups of 4 to 32", 5),
         "im2col_gemm f16 groups": ("im2col_gemm f16 groups of 4 to 32", 1), "im2col_gemm f32 groups": ("im2col_gemm f32 groups of 4 to 32", 1)}

@@ -112,6 +112,13 @@ def _(s, _m):
     return called("assign", s.value(0), f"{s.value(3)} ? {s.value(1)} : {s.value(2)}") + ";"
 
 
+@emulates(r"lop3\.b32")
+def _(s, _m):
+    table, bits = int(s.value(4), 0), [f"std::uint32_t({s.value(i)})" for i in (1, 2, 3)]
+    terms = [" & ".join(b if row >> 2 - i & 1 else "~" + b for i, b in enumerate(bits)) for row in range(8) if table >> row & 1]
+    return called("assign", s.value(0), " | ".join(f"({t})" for t in terms) or "0U") + ";"
+
+
 @emulates(r"(ex2|rcp)\.approx(?:\.ftz)?\.f32")
 def _(s, m):
     return called("assign", s.value(0), ("std::exp2({})" if m[1] == "ex2" else "1.0F / ({})").format(s.value(1))) + ";"

@@ -83,7 +83,8 @@ void expect_product(std::mt19937& random, const Layer& layer, const WeightFormat
   }
   const TensorView y = (wide ? floats : operands).out(expected[0].desc());
   args.y = y.data;
-  Launch how = launch_of(random, cuda::packed_parts(args.rows, variant.rows()), cuda::kPackedWarps * 32, 0);
+  Launch how = launch_of(random, cuda::packed_parts(args.rows, variant.rows()), cuda::kPackedWarps * 32,
+                         cuda::packed_shared_bytes(args));
   how.grid.y = static_cast<unsigned>(cuda::packed_parts(args.outputs, variant.outputs()));
   SCOPED_TRACE(fmt::format("{} {} of {} rows, {} x {}, {} bits, groups of {}, seed {}", layer.type(),
                            variant.name(), rows, outputs, depth, format.bits, format.group_size, gpu_seed()));
@@ -117,6 +118,28 @@ TEST(EmulatedPackedGemm, LinearLayers) {
     const WLinearAttributes attributes{format, random_clamp(random)};
     const Inputs inputs = random_inputs(
         random, format, i % 2 == 0 ? Shape{rows, depth} : Shape{1, rows, depth}, depth, outputs);
+    expect_product(random, WLinear(attributes), format, attributes.activation, inputs, {}, depth, false);
+  }
+}
+
+// Fewer spans than stages of a ring, as many, and several times as many, for each number of warps along k; depths that
+// end inside of a span, also odd ones; all groups, and up to 17 rows.
+TEST(EmulatedPackedGemm, Rings) {
+  std::mt19937 random = numbers(100);
+  constexpr WeightFormat kFormats[] = {{8, 0}, {4, 32}, {4, 64}, {4, 128}, {4, 0}};
+  for (int i = 0; i < 60 && !HasFailure(); ++i) {
+    const WeightFormat& format = kFormats[i % 5];
+    const std::int64_t rows = 1 + i * 7 % 17;
+    const int spans = i % 3 == 0   ? draw(random, 1, 8)
+                      : i % 3 == 1 ? draw(random, 9, 40)
+                                   : draw(random, 41, 120);
+    const int missing = draw(random, 0, 2);
+    const std::int64_t depth = cuda::kPackedSpan * spans - (missing == 0   ? 0
+                                                            : missing == 1 ? 8 * draw(random, 1, 15)
+                                                                           : draw(random, 1, 127));
+    const std::int64_t outputs = draw(random, 1, 50);
+    const WLinearAttributes attributes{format, random_clamp(random)};
+    const Inputs inputs = random_inputs(random, format, Shape{rows, depth}, depth, outputs);
     expect_product(random, WLinear(attributes), format, attributes.activation, inputs, {}, depth, false);
   }
 }
@@ -186,7 +209,8 @@ TEST(EmulatedPackedGemm, RowsAreIndependent) {
     const TensorView y = floats.out(expected[0].desc());
     args.y = y.data;
     ASSERT_TRUE(expect_no_error(
-        run(cuda::packed::kernel_of(args), launch_of(random, 1, cuda::kPackedWarps * 32, 0), args)));
+        run(cuda::packed::kernel_of(args),
+            launch_of(random, 1, cuda::kPackedWarps * 32, cuda::packed_shared_bytes(args)), args)));
     Tensor target = expected[0].clone();
     for (const std::int64_t row : {3, 5}) {
       for (std::int64_t i = row * 24; i < (row + 1) * 24; ++i) {

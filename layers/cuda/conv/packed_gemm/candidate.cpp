@@ -94,7 +94,9 @@ Refusal refuse(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-// What the launch takes in a variant. A chunk of k costs one decoding, as long as four products, and its products.
+// What the launch takes in a variant. A chunk of k costs each tile of a warp one decoding, as long as four products, and
+// its products. The blocks of a multiprocessor share its arithmetic (rounds), and one alone has too few warps to hide
+// how long its steps take (steps). With two rows and more, reading x again costs more than that.
 Estimate estimate_of_variant(const Product& p, const PackedVariant& variant, double megabytes,
                              int processors) {
   constexpr double kDecoding = 4;
@@ -103,7 +105,8 @@ Estimate estimate_of_variant(const Product& p, const PackedVariant& variant, dou
   const auto output_blocks = static_cast<double>(packed_parts(shape.outputs, variant.outputs()));
   const int of_warp = packed_parts(shape.spans(), variant.k_warps) * (kPackedSpan / kPackedChunk);
   LaunchTerms terms;
-  terms.steps = std::min(of_warp, packed_parts(shape.depth, kPackedChunk)) * (kDecoding + variant.row_tiles);
+  terms.steps = std::min(of_warp, packed_parts(shape.depth, kPackedChunk)) * variant.out_tiles *
+                (kDecoding + variant.row_tiles);
   terms.rounds = std::ceil(row_blocks * output_blocks / processors);
   terms.megabytes = megabytes;
   const double x = 2e-6 * static_cast<double>(p.rows) * shape.depth;

@@ -5,14 +5,18 @@
 namespace pipit::internal::cuda {
 
 cudaError_t prepare_packed_gemm(const PackedGemmArgs& args, bool& overlap) {
-  return can_overlap(reinterpret_cast<const void*>(packed::kernel_of(args)), overlap);
+  const auto* function = reinterpret_cast<const void*>(packed::kernel_of(args));
+  const cudaError_t status = allow_shared(function, packed_shared_bytes(args));
+  return status == cudaSuccess ? can_overlap(function, overlap) : status;
 }
 
 cudaError_t launch_packed_gemm(const PackedGemmArgs& args, bool overlap, cudaStream_t stream) {
-  const PackedVariant variant{args.row_tiles, args.k_warps};
+  const PackedVariant variant{args.row_tiles, args.k_warps, args.out_tiles};
   const dim3 grid(static_cast<unsigned>(packed_parts(args.rows, variant.rows())),
                   static_cast<unsigned>(packed_parts(args.outputs, variant.outputs())));
-  return launch_kernel(packed::kernel_of(args), {grid, dim3(kPackedWarps * 32), 0, overlap}, stream, args);
+  const auto shared = static_cast<std::size_t>(packed_shared_bytes(args));
+  return launch_kernel(packed::kernel_of(args), {grid, dim3(kPackedWarps * 32), shared, overlap}, stream,
+                       args);
 }
 
 }  // namespace pipit::internal::cuda

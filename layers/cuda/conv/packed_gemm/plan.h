@@ -9,6 +9,11 @@
 //
 // k is cut so that a lane reads 16 neighbouring bytes of x and of weights: of every 32, lane t of four has those from
 // 8 t on, which are k 2t, 2t + 1, 2t + 8 and 2t + 9 of two products.
+//
+// With few rows the kernel is bound by the memory that weights come from. Each warp copies the weights and scales of
+// spans to come into a ring in shared memory, from before the wait for the previous kernel on, and reads x one span
+// ahead. Registers would hold too little: by latency times bandwidth, 32 to 64 KB must be on their way to each
+// multiprocessor of a Hopper card.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -30,6 +35,16 @@ inline constexpr int kPackedOutputs = 16;  ///< of a warp
 inline constexpr int kPackedRows = 8;      ///< of a product
 inline constexpr int kPackedChunk = 32;    ///< of k, in two products
 inline constexpr int kPackedSpan = 128;    ///< of k, for which a warp reads weights at once
+
+/// Bytes of a span of one tile in shared memory: integers, then the scales of its groups (0: none there).
+constexpr int packed_span_bytes(int bits, int scales) {
+  return kPackedOutputs * (kPackedSpan * bits / 8 + 4 * scales);
+}
+/// Spans in the ring of a warp with that many tiles, all but one of which are on their way while it multiplies. Blocks
+/// take less than half of a Hopper multiprocessor's shared memory, so that the next kernel's also begin to read.
+constexpr int packed_stages(int bits, int out_tiles) {
+  return bits == 4 ? 5 : out_tiles == 1 ? 4 : 3;
+}
 
 constexpr int packed_parts(int whole, int part) {
   return whole / part + (whole % part != 0 ? 1 : 0);
@@ -114,26 +129,33 @@ inline std::vector<float> pack_scales(const PackedShape& shape, const float* sca
   return packed;
 }
 
-/// How a block of eight warps shares the work: warps along k add up their sums, the others have tiles of outputs.
+/// How a block of eight warps shares the work: warps along k add up their sums, the others have outputs of their own.
 struct PackedVariant {
-  int row_tiles =
-      1;  ///< 1, 2, 4 or 8: of eight rows each, which a warp multiplies by the same decoded weights
+  int row_tiles = 1;           ///< 1, 2, 4 or 8: of 8 rows each, multiplied by the same decoded weights
   int k_warps = kPackedWarps;  ///< 1, 2, 4 or 8
+  int out_tiles = 1;           ///< of a warp, 1 or 2, multiplied by the same registers of x
 
   int rows() const { return row_tiles * kPackedRows; }
-  int outputs() const { return kPackedWarps / k_warps * kPackedOutputs; }
+  int outputs() const { return kPackedWarps / k_warps * out_tiles * kPackedOutputs; }
   std::string name() const {
     return std::to_string(rows()) + " rows x " + std::to_string(outputs()) + " outputs";
   }
 };
 
-/// Those that make sense: no rows that are all missing, no warp along k without a span.
+/// Those that make sense: no rows that are all missing, no warp along k without a span. With few rows, where reading x
+/// costs as much as weights, a warp has two tiles if registers suffice; one only for the fewest outputs of a block.
+/// Names are unique.
 inline std::vector<PackedVariant> packed_variants(const PackedShape& shape, std::int64_t rows) {
   std::vector<PackedVariant> variants;
   for (const int row_tiles : {1, 2, 4, 8}) {
     if (row_tiles > 1 && row_tiles / 2 * kPackedRows >= rows) break;
+    const bool pairs = row_tiles == 1 || (row_tiles == 2 && shape.scales() < 4);
+    bool fewest = true;
     for (const int k_warps : {8, 4, 2, 1}) {
-      if (k_warps <= shape.spans()) variants.push_back({row_tiles, k_warps});
+      if (k_warps > shape.spans()) continue;
+      if (fewest || !pairs) variants.push_back({row_tiles, k_warps, 1});
+      if (pairs) variants.push_back({row_tiles, k_warps, 2});
+      fewest = false;
     }
   }
   return variants;
@@ -146,11 +168,11 @@ struct PackedGemmArgs {
   const int* pixels =
       nullptr;  ///< of each position of an image of y, where its pixel begins in one of x, in elements,
                 ///< or -1 in the padding; null: row r of x begins at r * depth
-  const void* x = nullptr;                          ///< halves
-  const void* residual = nullptr;                   ///< halves like y, or null
-  void* y = nullptr;                                ///< [rows, outputs], halves or floats
-  int bits = 8, scales_of_span = 1, row_tiles = 1;  ///< which kernel
-  int k_warps = 1;
+  const void* x = nullptr;                        ///< halves
+  const void* residual = nullptr;                 ///< halves like y, or null
+  void* y = nullptr;                              ///< [rows, outputs], halves or floats
+  int bits = 8, scales_of_span = 1;               ///< which kernel
+  int row_tiles = 1, out_tiles = 1, k_warps = 1;  ///< PackedVariant
   int rows = 0, outputs = 0, depth = 0;
   int tiles = 0, spans = 0, units = 0, groups = 1;
   int image = 0;           ///< elements of an image of x
@@ -167,13 +189,21 @@ struct PackedGemmArgs {
 inline PackedGemmArgs packed_args(const PackedShape& shape, const PackedVariant& variant, int rows) {
   PackedGemmArgs args;
   args.bits = shape.bits, args.scales_of_span = shape.scales();
-  args.row_tiles = variant.row_tiles, args.k_warps = variant.k_warps;
+  args.row_tiles = variant.row_tiles, args.out_tiles = variant.out_tiles, args.k_warps = variant.k_warps;
   args.rows = rows, args.outputs = shape.outputs, args.depth = shape.depth;
   args.tiles = shape.tiles(), args.spans = shape.spans();
   args.units = shape.units(), args.groups = shape.groups();
   args.spans_of_scale = Divisor(std::max(1, shape.spans_of_scale()));
   args.vectors = shape.depth % 8 == 0;
   return args;
+}
+
+/// Of dynamic shared memory: the rings of all warps, and then sums of up to 32 rows.
+inline int packed_shared_bytes(const PackedGemmArgs& args) {
+  const int span = packed_span_bytes(args.bits, args.bits == 4 ? args.scales_of_span : 0);
+  const int ring = packed_stages(args.bits, args.out_tiles) * args.out_tiles * span;
+  const int sums = std::min(args.row_tiles, 4) * kPackedRows * (args.out_tiles * kPackedOutputs + 1) * 4;
+  return kPackedWarps * std::max(ring, sums);
 }
 
 /// overlap: whether launches may overlap with the kernel before.
