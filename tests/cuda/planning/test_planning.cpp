@@ -130,6 +130,7 @@ TEST(Planning, AsksProductsWithStoredWeightsAboutAnyShape) {
   Accepted accepted;
   ask_about(random_stored_product, kNodes / 4, {}, test_seed() + 3, accepted);
   EXPECT_GT(accepted["q:packed_gemm"], kNodes / 40);
+  EXPECT_GT(accepted["q:unpacked_gemm"], kNodes / 40);
 }
 
 // Three quarters of the input's channels have no weights.
