@@ -101,7 +101,7 @@ add_kernels("cuda", {
 })
 add_kernels("cuda", {f"conv/{kernel}": "conv epilogue libraries device cost"
                      for kernel in "depthwise direct implicit_gemm library narrow_gemm packed_gemm pipelined_gemm "
-                                   "resident_gemm spread_gemm stem".split()})
+                                   "resident_gemm spread_gemm stem unpacked_gemm".split()})
 add_kernels("cuda", {f"conv/{kernel}": "conv/spread_gemm conv/chain conv epilogue device cost"
                      for kernel in "pooled_stem projected_sum resident_block row_chain squeeze_excite".split()})
 PRIVATE = {"layers/cpu", "layers/cuda", "layers/reference", "pipit/capi", "pipit/pruning", "pipit/report", "pipit/sweeping"}

@@ -58,7 +58,8 @@ void register_cuda_dynamic_quantize(Registry& registry);
 void register_cuda_dynamic_gemm(Registry& registry);  // DynamicQConv
 
 // Weights in 8 and 4 bits.
-void register_cuda_packed_gemm(Registry& registry);  // WLinear, WConv
+void register_cuda_packed_gemm(Registry& registry);    // WLinear, WConv
+void register_cuda_unpacked_gemm(Registry& registry);  // the same, through a library
 
 // Through libraries.
 void register_cuda_linear_skinny(Registry& registry);  // Gemm with few rows, without a library

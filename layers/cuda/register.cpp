@@ -21,6 +21,7 @@ void register_cuda(Registry& registry) {
   register_cuda_linear_skinny(registry);
   register_cuda_linear(registry);
   register_cuda_packed_gemm(registry);
+  register_cuda_unpacked_gemm(registry);
   register_cuda_dynamic_quantize(registry);
   register_cuda_dynamic_gemm(registry);
   register_cuda_unary(registry);

@@ -30,7 +30,7 @@ namespace pipit::internal::test {
 namespace {
 
 constexpr Layout kLast = Layout::channels_last;
-const std::set<std::string> kLibraries{"cublaslt", "cudnn", "im2col_gemm"};
+const std::set<std::string> kLibraries{"cublaslt", "cudnn", "im2col_gemm", "unpacked_gemm"};
 
 /// The named candidate, which must accept the case, and every other kernel of our own that does. Libraries run only
 /// where they are named: what they do inside is not ours to check.
@@ -258,6 +258,17 @@ TEST(SmallShapesOfLibraries, Products) {
   layer(Gemm({}), "cublaslt", {{8, 40}, {40, 24}, {24}}, Layout::row_major);
   for (const Precision precision : {Precision::fp32, Precision::fp16})
     conv("im2col_gemm", {2, 12, 6, 5, 16, 3, 2, 1, 1, true}, precision);
+  PackedCases random(gpu_seed());
+  for (const WeightFormat& format : {WeightFormat{8, 0}, WeightFormat{4, 32}}) {
+    GpuCase linear = random.product(format, {40, 301}, 301, 19);
+    linear.inputs[0].layout = linear.output_layout = Layout::row_major;
+    expect_gpu(WLinear({format, Clamp::relu()}), "unpacked_gemm", linear);
+    WConvAttributes attributes{format, {}};
+    Window& window = attributes.conv.window;
+    window.rank = 2;
+    window.stride = {2, 1, 1}, window.pad_begin = {1, 0, 0}, window.pad_end = {0, 2, 0};
+    expect_gpu(WConv(attributes), "unpacked_gemm", random.product(format, {2, 72, 5, 4}, 72, 24));
+  }
 }
 
 TEST(SmallShapesOfLibraries, Cudnn) {

@@ -43,6 +43,10 @@ ASSUMED = {"streaming": {0: 1.8, MEGABYTES: 0.4}, "windows": {0: 1.8, 1: 0.135, 
            "skinny_gemm": {0: 1.2, MEGABYTES: 0.12, 11: 600},
            # By count: 4 MB a microsecond, instructions of a step, and reads of x from the second cache.
            "packed_gemm": {0: 1.8, 1: 0.003, 3: 0.015, MEGABYTES: 0.25, 9: 0.2},
+           "packed_gemm many": {0: 1.8, 2: 1.5, 3: 0.045, MEGABYTES: 0.4, 9: 0.2},
+           # A product like those of "im2col_gemm f16 1x1", and beside it a launch bound by memory.
+           "unpacked_gemm": {0: 1.89, 2: 0.813, 3: 0.0668, 4: 0.765, MEGABYTES: 0.147, 9: 0.23, 10: 1.96, 11: 1.11},
+           "unpacked_gemm odd": {0: 2.58, 1: 0.151, 4: 0.836, MEGABYTES: 0.307, 9: 0.23, 10: 1.95, 11: 1.55},
            "cublaslt": {0: 3.0, MEGABYTES: 0.35}}
 LIKE = {"cudnn f16 groups": ("cudnn f16 groups of 4 to 32", 5), "cudnn f32 groups": ("cudnn f32 groups of 4 to 32", 5),
         "im2col_gemm f16 groups": ("im2col_gemm f16 groups of 4 to 32", 1), "im2col_gemm f32 groups": ("im2col_gemm f32 groups of 4 to 32", 1)}

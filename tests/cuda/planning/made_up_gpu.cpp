@@ -28,6 +28,7 @@
 #include "layers/cuda/conv/squeeze_excite/plan.h"
 #include "layers/cuda/conv/stem/plan.h"
 #include "layers/cuda/conv/tensor_map.h"
+#include "layers/cuda/conv/unpacked_gemm/plan.h"
 #include "layers/cuda/device/gpu_info.h"
 #include "layers/cuda/libraries/lt_gemm.h"
 #include "layers/cuda/linear/gemm.h"
@@ -294,6 +295,9 @@ cudaError_t prepare_stem(const StemArgs&, int&, bool&) {
 cudaError_t prepare_packed_gemm(const PackedGemmArgs&, bool& overlap) {
   return hopper(overlap);
 }
+cudaError_t prepare_unpack(const UnpackArgs&, bool& overlap) {
+  return hopper(overlap);
+}
 cudaError_t prepare_narrow_gemm(const NarrowArgs&, int&, bool&) {
   return cudaSuccess;
 }
@@ -376,6 +380,9 @@ cudaError_t launch_qconv_depthwise(const QDirectConvArgs&, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_packed_gemm(const PackedGemmArgs&, bool, cudaStream_t) {
+  return cudaSuccess;
+}
+cudaError_t launch_unpack(const UnpackArgs&, bool, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t launch_narrow_gemm(const NarrowArgs&, int, bool, cudaStream_t) {

@@ -144,6 +144,7 @@ TEST(Planning, AsksProductsWithStoredWeightsAboutAnyShape) {
   Accepted accepted;
   ask_about(random_stored_product, kNodes / 4, {}, test_seed() + 3, accepted);
   EXPECT_GT(accepted["q:packed_gemm"], kNodes / 40);
+  EXPECT_GT(accepted["q:unpacked_gemm"], kNodes / 40);
 }
 
 // Three quarters of the input's channels have no weights.
@@ -267,7 +268,7 @@ TEST(Planning, AveragesImagesInParallel) {
   }
 }
 
-// What passes leave in few bits for a GPU, its kernel takes, and nothing else.
+// What passes leave in few bits for a GPU, the kernel takes that needs no library, and nothing else.
 TEST(Planning, PassesKeepTheFormatsThatPackedGemmDecodes) {
   make_up({});
   for (const int bits : {8, 4}) {
@@ -297,11 +298,43 @@ TEST(Planning, PassesKeepTheFormatsThatPackedGemmDecodes) {
         const TensorDesc* const inputs[] = {&descs[0], &descs[1], &descs[2]};
         const NodeSpec spec{*layer, inputs, {&y, 1}, constants, Precision::fp16};
         const auto& candidates = registry().candidates(WLinear::kType, DeviceKind::cuda);
-        const bool taken =
-            std::ranges::any_of(candidates, [&](const Candidate& c) { return !c.refuse(spec); });
-        EXPECT_EQ(taken, gpu_decodes(graph, node));
+        const auto takes = [&](const char* name) {
+          return std::ranges::any_of(candidates,
+                                     [&](const Candidate& c) { return c.name == name && !c.refuse(spec); });
+        };
+        EXPECT_EQ(takes("packed_gemm"), gpu_decodes(graph, node));
+        EXPECT_TRUE(takes("unpacked_gemm")) << "of any format, where the library is there";
       }
     }
+  }
+}
+
+// Weights that are decoded for every eight rows, or once for all of them.
+TEST(Planning, UnpacksWeightsForManyRows) {
+  make_up({});
+  const auto first = [](int bits, std::int64_t rows, std::int64_t depth, std::int64_t outputs) {
+    const WeightFormat format{bits, bits == 8 ? 0 : 128};
+    const WLinear layer({format, Clamp::relu()});
+    const auto weights = std::make_shared<const Tensor>(
+        TensorDesc{Shape{outputs, format.row_bytes(depth)}, bits == 8 ? DType::i8 : DType::u8});
+    const auto scales = std::make_shared<const Tensor>(TensorDesc{Shape{outputs, format.groups(depth)}});
+    const TensorDesc x{Shape{rows, depth}, DType::f16}, y{Shape{rows, outputs}, DType::f16};
+    const TensorDesc* const inputs[] = {&x, &weights->desc(), &scales->desc()};
+    const std::shared_ptr<const Tensor> constants[] = {nullptr, weights, scales};
+    const NodeSpec spec{layer, inputs, {&y, 1}, constants, Precision::fp16};
+    return candidate_order(registry(), DeviceKind::cuda, spec, {}).at(0).candidate->name;
+  };
+  for (const int bits : {8, 4}) {
+    for (const std::int64_t rows : {1, 8, 16}) {
+      EXPECT_EQ(first(bits, rows, 4096, 4096), "packed_gemm") << rows << " rows, " << bits << " bits";
+      EXPECT_EQ(first(bits, rows, 2048, 1000), "packed_gemm") << rows << " rows, " << bits << " bits";
+    }
+    for (const std::int64_t rows : {64, 128, 6272})
+      EXPECT_EQ(first(bits, rows, 4096, 4096), "unpacked_gemm") << rows << " rows, " << bits << " bits";
+    // Of ResNet-50, eight images.
+    EXPECT_EQ(first(bits, 25088, 64, 256), "unpacked_gemm") << bits << " bits";
+    EXPECT_EQ(first(bits, 1568, 1024, 256), "unpacked_gemm") << bits << " bits";
+    EXPECT_EQ(first(bits, 392, 512, 2048), "unpacked_gemm") << bits << " bits";
   }
 }
 
