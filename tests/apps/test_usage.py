@@ -288,12 +288,19 @@ class Terminal(CommandTest):
                 ("profile", ("profile", MODEL, "--threads", "1,2", "--runs", 3), ("1 thread", "2 threads")),
                 ("ceilings", ("ceilings", "--threads", 1), ("measuring",))):
             with self.subTest(name), unittest.mock.patch.dict(os.environ, XDG_CACHE_HOME=str(self.folder)):
-                # Beside other tests a speed-up may not be reached: the stages are the same.
+                # Beside other tests a speed-up may be missed; where nothing is faster there is no file to check.
+                written = self.folder / "p.onnx"
+                written.unlink(missing_ok=True)
                 codes = (OK, CHECK_FAILED) if "--target-speedup" in arguments else (OK,)
                 shown = self.on_a_terminal(*arguments, codes=codes)
                 bars = self.bars(shown, name)
                 self.assertEqual(bars, sorted(bars))
-                self.assertGreaterEqual(bars[-1], 29)
+                if name != "prune" or written.exists():
+                    self.assertGreaterEqual(bars[-1], 29)
+                else:
+                    stages = [stage for stage in stages if stage in shown]
+                    self.assertEqual(stages[0], "ordering groups")
+                    self.assertNotIn("checking", stages)
                 places = [shown.index(stage) for stage in stages]
                 self.assertEqual(places, sorted(places))
                 self.assertEqual(len(set(re.findall(r"\x1b\[K(\w+) \[", shown))), 1)
