@@ -1,8 +1,8 @@
 // A session on a GPU: a stream that computes and one that uploads, one arena, one captured graph.
 //
 // The captured graphs of run() and of every slot contain the copies, too: a driver serves one thread of a process at a
-// time, so sessions in several threads wait for each other's calls. Only long uploads of slots stay outside, where they
-// run beside the kernels of earlier runs; for this a slot has its own inputs on the GPU.
+// time, so sessions in several threads wait for each other's calls. Only uploads of slots stay outside, where they run
+// beside the kernels of earlier runs; for this a slot has its own inputs on the GPU.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -37,8 +37,6 @@ double median(std::vector<double> values) {
 
 constexpr double kMaxPartsMs = 3000;  // of a profile, for what single steps take
 constexpr int kMinPartRuns = 5;
-constexpr std::size_t kLongUpload =
-    256 << 10;                          // bytes; shorter ones take no longer than the calls that overlap them
 constexpr std::size_t kMaxReplays = 8;  // captured graphs for memory of the caller's
 
 bool is_aligned(const std::byte* data) {
@@ -176,13 +174,11 @@ class CudaSession final : public DeviceSession {
     return outputs_;
   }
 
-  void make_slots(int count) override {
+  void make_slots(int count, bool timed) override {
     PIPIT_CUDA(cudaSetDevice(gpu_));
+    slots_are_timed_ = timed;
     slots_.clear();
     in_flight_.clear();
-    std::size_t bytes = 0;
-    for (const DeviceBuffer& input : device_inputs_) bytes += input.bytes();
-    uploads_beside_kernels_ = bytes >= kLongUpload;
     const Graph& graph = plan_->graph();
     for (int s = 0; s < count; ++s) {
       Slot& slot = slots_.emplace_back();
@@ -208,17 +204,16 @@ class CudaSession final : public DeviceSession {
     const std::lock_guard lock(in_flight_mutex_);
     enter();
     Slot& slot = slots_[static_cast<std::size_t>(index)];
-    if (uploads_beside_kernels_) {
-      upload(slot.inputs, slot.device_inputs, uploads_);
-      slot.written.record(uploads_);
-      stream_.wait(slot.written);
-    }
-    const bool captured = warm_;
+    upload(slot.inputs, slot.device_inputs, uploads_);
+    slot.has_inputs.record(uploads_);
+    stream_.wait(slot.has_inputs);
+    const auto mark = [this, captured = warm_](const Event& event) {
+      if (slots_are_timed_) captured ? event.record_in_graph(stream_) : event.record(stream_);
+    };
     launch(slot.graph, [&] {
-      if (!uploads_beside_kernels_) upload(slot.inputs, slot.device_inputs, stream_);
-      captured ? slot.begin.record_in_graph(stream_) : slot.begin.record(stream_);
+      mark(slot.begin);
       run_steps_in(slot.uploaded, {});
-      captured ? slot.end.record_in_graph(stream_) : slot.end.record(stream_);
+      mark(slot.end);
       for (std::size_t i = 0; i < slot.outputs.size(); ++i)
         download(slot.outputs[i], output_of(i, slot.uploaded), slot.views[i].desc.bytes());
     });
@@ -231,7 +226,7 @@ class CudaSession final : public DeviceSession {
     PIPIT_CUDA(cudaSetDevice(gpu_));
     Slot& slot = slots_[static_cast<std::size_t>(index)];
     slot.done.synchronize();
-    const double kernel_ms = slot.end.since(slot.begin);
+    const double kernel_ms = slots_are_timed_ ? slot.end.since(slot.begin) : 0;
     const bool faulty = error_of_steps() != nullptr;
     std::exception_ptr error;
     {
@@ -340,8 +335,8 @@ class CudaSession final : public DeviceSession {
     std::vector<PinnedBuffer> outputs;
     std::vector<ConstTensorView> views;  // of outputs
     cuda::Graph graph;
-    Event written;  // after an upload beside kernels
-    Event begin;    // around the kernels
+    Event has_inputs;  // on the GPU
+    Event begin;       // around the kernels, where slots are timed
     Event end;
     Event done{true};          // after the download
     std::exception_ptr error;  // of its run, where that is known before it is collected
@@ -617,10 +612,10 @@ class CudaSession final : public DeviceSession {
   bool warm_ = false;
   std::vector<std::vector<OutputUse>> output_uses_;
   std::vector<Replay> replays_;
-  Event own_;                            // what the session's stream has done, for a stream of the caller's
-  Event elsewhere_;                      // the latest run in a stream of the caller's
-  bool is_elsewhere_ = false;            // and the session's stream has not waited for it yet
-  bool uploads_beside_kernels_ = false;  // those of slots
+  Event own_;                  // what the session's stream has done, for a stream of the caller's
+  Event elsewhere_;            // the latest run in a stream of the caller's
+  bool is_elsewhere_ = false;  // and the session's stream has not waited for it yet
+  bool slots_are_timed_ = false;
   std::vector<Slot> slots_;
   std::mutex in_flight_mutex_;  // of the slots that are submitted and not collected
   std::vector<int> in_flight_;  // in that order

@@ -16,8 +16,9 @@ class RunObserver;
 /// One finished run of a slot.
 struct SlotRun {
   std::span<const ConstTensorView> outputs;
-  double kernel_ms =
-      0;  ///< first kernel to last; on a GPU between events, without copies to and from the host
+  /// Of slots that were made to be timed, else 0: first kernel to last; on a GPU between events, without copies to and
+  /// from the host.
+  double kernel_ms = 0;
 };
 
 /// One session on a device: its arena, stream, constants and staging buffers.
@@ -34,7 +35,7 @@ class DeviceSession {
   virtual void run_on_device(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs,
                              void* stream) = 0;
   /// Session's functions of these names, which has checked the arguments and the order of the calls.
-  virtual void make_slots(int count) = 0;
+  virtual void make_slots(int count, bool timed) = 0;
   virtual TensorView slot_input(int slot, int input) = 0;
   virtual void submit(int slot) = 0;
   virtual SlotRun collect(int slot) = 0;

@@ -241,7 +241,7 @@ void Session::gather_outputs(std::span<const TensorView> outputs, std::int64_t f
   }
 }
 
-void Session::make_slots(int count) {
+void Session::make_slots(int count, bool timed) {
   if (count < 1) fail("a session needs at least 1 slot, not {}", count);
   for (std::size_t s = 0; s < slot_states_.size(); ++s) {
     if (slot_states_[s] != SlotState::idle)
@@ -251,7 +251,7 @@ void Session::make_slots(int count) {
   slot_inputs_.clear();
   slot_views_.clear();
   if (device_) {
-    device_->make_slots(count);
+    device_->make_slots(count, timed);
   } else {
     const Graph& graph = plan_->graph();
     for (int s = 0; s < count; ++s) {
@@ -262,6 +262,7 @@ void Session::make_slots(int count) {
     }
   }
   slot_states_.assign(static_cast<std::size_t>(count), SlotState::idle);
+  slots_are_timed_ = timed;
 }
 
 void Session::check_slot(int slot) const {
@@ -293,7 +294,7 @@ SlotRun Session::collect(int slot) {
   if (device_) return device_->collect(slot);
   const auto begin = Clock::now();
   SlotRun result{run(slot_views_[static_cast<std::size_t>(slot)])};
-  result.kernel_ms = milliseconds_since(begin);
+  if (slots_are_timed_) result.kernel_ms = milliseconds_since(begin);
   return result;
 }
 

@@ -63,8 +63,8 @@ class Session {
   /// in place, submits it, and goes on to fill the next one while this one is copied and computed.
   ///
   /// make_slots throws Error when the memory is not to be had, and when a slot is in flight. Views from before are
-  /// dangling afterwards.
-  void make_slots(int count);
+  /// dangling afterwards. timed: collect() reports SlotRun::kernel_ms; for that a GPU has more to do.
+  void make_slots(int count, bool timed = false);
   int slots() const { return static_cast<int>(slot_states_.size()); }
   /// Where to write graph input `input`. Not to be written between submit and collect. Uninitialized at first.
   TensorView slot_input(int slot, int input = 0);
@@ -123,6 +123,7 @@ class Session {
   enum class SlotState : std::uint8_t { idle, submitted };
   void check_slot(int slot) const;
   std::vector<SlotState> slot_states_;
+  bool slots_are_timed_ = false;
   std::vector<std::vector<Tensor>> slot_inputs_;          ///< on the CPU only
   std::vector<std::vector<ConstTensorView>> slot_views_;  ///< of slot_inputs_, as run() takes them
 };

@@ -53,7 +53,7 @@ std::vector<Runner> make_runners(std::string model, Graph graph, const RunnerOpt
 }
 
 void Runner::make_slots(int count) {
-  naming(model, [&] { session->make_slots(count); });
+  naming(model, [&] { session->make_slots(count, true); });
 }
 
 void Runner::submit(int slot) {

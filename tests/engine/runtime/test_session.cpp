@@ -318,7 +318,7 @@ void fill(const TensorView& view, float base) {
 TEST(Session, SlotsGiveWhatRunGives) {
   Session session(small_plan(2));
   Session plain(small_plan(2));
-  session.make_slots(3);
+  session.make_slots(3, true);
   EXPECT_EQ(session.slots(), 3);
   EXPECT_FALSE(session.overlaps());
   float base = 1;
