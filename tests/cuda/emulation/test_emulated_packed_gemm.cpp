@@ -1,4 +1,6 @@
 // "packed_gemm" on a CPU, against the plain kernels of WLinear and WConv.
+#include <map>
+
 #include "tests/cuda/emulation/emulation.h"
 // The emulator comes first: kernels use its declarations.
 #include "layers/cuda/conv/packed_gemm/kernel.cuh"
@@ -83,7 +85,7 @@ void expect_product(std::mt19937& random, const Layer& layer, const WeightFormat
   }
   const TensorView y = (wide ? floats : operands).out(expected[0].desc());
   args.y = y.data;
-  Launch how = launch_of(random, cuda::packed_parts(args.rows, variant.rows()), cuda::kPackedWarps * 32,
+  Launch how = launch_of(random, cuda::packed_parts(args.rows, variant.rows()), variant.warps() * 32,
                          cuda::packed_shared_bytes(args));
   how.grid.y = static_cast<unsigned>(cuda::packed_parts(args.outputs, variant.outputs()));
   SCOPED_TRACE(fmt::format("{} {} of {} rows, {} x {}, {} bits, groups of {}, seed {}", layer.type(),
@@ -195,7 +197,8 @@ TEST(EmulatedPackedGemm, RowsAreIndependent) {
     const std::vector<Tensor> expected =
         referenced(register_reference_weight_only, WLinear({format, {}}), inputs);
     const PackedShape shape(format, 24, kDepth);
-    PackedGemmArgs args = cuda::packed_args(shape, {2, 2}, kRows);
+    const cuda::PackedVariant variant{2, 2};
+    PackedGemmArgs args = cuda::packed_args(shape, variant, kRows);
     args.wide = true;
     args.low = -kInfinity, args.high = kInfinity;
     Operands operands(true), floats(false);
@@ -210,7 +213,7 @@ TEST(EmulatedPackedGemm, RowsAreIndependent) {
     args.y = y.data;
     ASSERT_TRUE(expect_no_error(
         run(cuda::packed::kernel_of(args),
-            launch_of(random, 1, cuda::kPackedWarps * 32, cuda::packed_shared_bytes(args)), args)));
+            launch_of(random, 1, variant.warps() * 32, cuda::packed_shared_bytes(args)), args)));
     Tensor target = expected[0].clone();
     for (const std::int64_t row : {3, 5}) {
       for (std::int64_t i = row * 24; i < (row + 1) * 24; ++i) {
@@ -222,6 +225,25 @@ TEST(EmulatedPackedGemm, RowsAreIndependent) {
     }
     expect_same(y, target, 4 * 0x1p-23 * std::sqrt(static_cast<double>(kDepth)));
   }
+}
+
+// A kernel is told once how much shared memory it may take, by whichever launch of it is planned last.
+TEST(EmulatedPackedGemm, AllLaunchesOfAKernelMayTakeTheSameMemory) {
+  std::mt19937 random = numbers(101);
+  std::map<cuda::packed::Kernel, int> allowed;
+  for (int i = 0; i < 300; ++i) {
+    const PackedShape shape(random_format(random), draw(random, 1, 400), draw(random, 1, 4000));
+    const int rows = draw(random, 1, 80);
+    for (const PackedVariant& variant : cuda::packed_variants(shape, rows)) {
+      const PackedGemmArgs args = cuda::packed_args(shape, variant, rows);
+      const int most = cuda::packed_most_shared_bytes(args);
+      EXPECT_LE(cuda::packed_shared_bytes(args), most) << variant.name();
+      EXPECT_LE(most, 227 << 10) << variant.name();
+      EXPECT_EQ(allowed.try_emplace(cuda::packed::kernel_of(args), most).first->second, most)
+          << variant.name();
+    }
+  }
+  EXPECT_EQ(allowed.size(), 23U);
 }
 
 }  // namespace

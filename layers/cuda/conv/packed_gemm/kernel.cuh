@@ -115,7 +115,7 @@ struct Ring {
 
 /// Scales: of a span; 0: one for a whole row.
 template <int Bits, int Scales, int RowTiles, int OutTiles>
-__global__ void __launch_bounds__(kPackedWarps * 32, RowTiles* OutTiles == 1 ? 3 : 2)
+__global__ void __launch_bounds__(packed_most_warps(RowTiles) * 32, RowTiles <= 2 ? 1 : 2)
     packed_gemm(const __grid_constant__ PackedGemmArgs g) {
   using Ring = packed::Ring<Bits, Scales, OutTiles>;
   constexpr int kRows = RowTiles * kPackedRows, kChunks = kPackedSpan / kPackedChunk;
@@ -129,7 +129,8 @@ __global__ void __launch_bounds__(kPackedWarps * 32, RowTiles* OutTiles == 1 ? 3
   extern __shared__ __align__(128) std::uint8_t dynamic[];
 
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int k_warp = warp % g.k_warps, o_warps = kPackedWarps / g.k_warps;
+  const int threads = static_cast<int>(blockDim.x), o_warps = threads / 32 / g.k_warps;
+  const int k_warp = warp % g.k_warps;
   const int given_tile = (static_cast<int>(blockIdx.y) * o_warps + warp / g.k_warps) * OutTiles;
   const int tile = min(given_tile, g.tiles - 1), next_tile = tile + 1 < g.tiles ? 1 : 0;
   const int first_row = static_cast<int>(blockIdx.x) * kRows;
@@ -291,7 +292,7 @@ __global__ void __launch_bounds__(kPackedWarps * 32, RowTiles* OutTiles == 1 ? 3
     }
     __syncthreads();
     const int first = first_row + part * kPackedRows;
-    for (int i = static_cast<int>(threadIdx.x); i < kPartRows * columns; i += kPackedWarps * 32) {
+    for (int i = static_cast<int>(threadIdx.x); i < kPartRows * columns; i += threads) {
       // Neighbouring threads write neighbouring outputs; their number is a power of two.
       const int column = i & (columns - 1), row = i / columns;
       const int output = first_output + column;

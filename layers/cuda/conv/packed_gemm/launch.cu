@@ -6,7 +6,7 @@ namespace pipit::internal::cuda {
 
 cudaError_t prepare_packed_gemm(const PackedGemmArgs& args, bool& overlap) {
   const auto* function = reinterpret_cast<const void*>(packed::kernel_of(args));
-  const cudaError_t status = allow_shared(function, packed_shared_bytes(args));
+  const cudaError_t status = allow_shared(function, packed_most_shared_bytes(args));
   return status == cudaSuccess ? can_overlap(function, overlap) : status;
 }
 
@@ -15,7 +15,8 @@ cudaError_t launch_packed_gemm(const PackedGemmArgs& args, bool overlap, cudaStr
   const dim3 grid(static_cast<unsigned>(packed_parts(args.rows, variant.rows())),
                   static_cast<unsigned>(packed_parts(args.outputs, variant.outputs())));
   const auto shared = static_cast<std::size_t>(packed_shared_bytes(args));
-  return launch_kernel(packed::kernel_of(args), {grid, dim3(kPackedWarps * 32), shared, overlap}, stream,
+  return launch_kernel(packed::kernel_of(args),
+                       {grid, dim3(static_cast<unsigned>(variant.warps()) * 32), shared, overlap}, stream,
                        args);
 }
 

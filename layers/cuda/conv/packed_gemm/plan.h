@@ -30,7 +30,6 @@
 
 namespace pipit::internal::cuda {
 
-inline constexpr int kPackedWarps = 8;     ///< of a block
 inline constexpr int kPackedOutputs = 16;  ///< of a warp
 inline constexpr int kPackedRows = 8;      ///< of a product
 inline constexpr int kPackedChunk = 32;    ///< of k, in two products
@@ -44,6 +43,11 @@ constexpr int packed_span_bytes(int bits, int scales) {
 /// take less than half of a Hopper multiprocessor's shared memory, so that the next kernel's also begin to read.
 constexpr int packed_stages(int bits, int out_tiles) {
   return bits == 4 ? 5 : out_tiles == 1 ? 4 : 3;
+}
+
+/// Warps of a block, at most.
+constexpr int packed_most_warps(int row_tiles) {
+  return row_tiles <= 2 ? 16 : 8;
 }
 
 constexpr int packed_parts(int whole, int part) {
@@ -129,33 +133,35 @@ inline std::vector<float> pack_scales(const PackedShape& shape, const float* sca
   return packed;
 }
 
-/// How a block of eight warps shares the work: warps along k add up their sums, the others have outputs of their own.
+/// How the warps of a block share the work: those along k add up their sums, the others have outputs of their own.
 struct PackedVariant {
-  int row_tiles = 1;           ///< 1, 2, 4 or 8: of 8 rows each, multiplied by the same decoded weights
-  int k_warps = kPackedWarps;  ///< 1, 2, 4 or 8
-  int out_tiles = 1;           ///< of a warp, 1 or 2, multiplied by the same registers of x
+  int row_tiles = 1;  ///< 1, 2, 4 or 8: of 8 rows each, multiplied by the same decoded weights
+  int k_warps = 8;    ///< 1, 2, 4, 8 or 16
+  int out_tiles = 1;  ///< of a warp, 1 or 2, multiplied by the same registers of x
 
+  int warps() const { return std::max(8, k_warps); }
   int rows() const { return row_tiles * kPackedRows; }
-  int outputs() const { return kPackedWarps / k_warps * out_tiles * kPackedOutputs; }
+  int outputs() const { return warps() / k_warps * out_tiles * kPackedOutputs; }
   std::string name() const {
-    return std::to_string(rows()) + " rows x " + std::to_string(outputs()) + " outputs";
+    return std::to_string(rows()) + " rows x " + std::to_string(outputs()) + " outputs, " +
+           std::to_string(k_warps) + " warps along k";
   }
 };
 
 /// Those that make sense: no rows that are all missing, no warp along k without a span. With few rows, where reading x
-/// costs as much as weights, a warp has two tiles if registers suffice; one only for the fewest outputs of a block.
-/// Names are unique.
+/// costs as much as weights, a warp has two tiles if registers suffice, and one only for the fewest outputs of a block;
+/// and there may be 16 warps, because a warp waits for its own products most of the time. Names are unique.
 inline std::vector<PackedVariant> packed_variants(const PackedShape& shape, std::int64_t rows) {
   std::vector<PackedVariant> variants;
   for (const int row_tiles : {1, 2, 4, 8}) {
     if (row_tiles > 1 && row_tiles / 2 * kPackedRows >= rows) break;
     const bool pairs = row_tiles == 1 || (row_tiles == 2 && shape.scales() < 4);
     bool fewest = true;
-    for (const int k_warps : {8, 4, 2, 1}) {
-      if (k_warps > shape.spans()) continue;
+    for (const int k_warps : {16, 8, 4, 2, 1}) {
+      if (k_warps > shape.spans() || k_warps > packed_most_warps(row_tiles)) continue;
       if (fewest || !pairs) variants.push_back({row_tiles, k_warps, 1});
       if (pairs) variants.push_back({row_tiles, k_warps, 2});
-      fewest = false;
+      fewest = fewest && k_warps > 8;
     }
   }
   return variants;
@@ -203,7 +209,12 @@ inline int packed_shared_bytes(const PackedGemmArgs& args) {
   const int span = packed_span_bytes(args.bits, args.bits == 4 ? args.scales_of_span : 0);
   const int ring = packed_stages(args.bits, args.out_tiles) * args.out_tiles * span;
   const int sums = std::min(args.row_tiles, 4) * kPackedRows * (args.out_tiles * kPackedOutputs + 1) * 4;
-  return kPackedWarps * std::max(ring, sums);
+  return PackedVariant{args.row_tiles, args.k_warps, args.out_tiles}.warps() * std::max(ring, sums);
+}
+/// The most that any launch of the same kernel takes: what a kernel may take is set once for all of them.
+inline int packed_most_shared_bytes(PackedGemmArgs args) {
+  args.k_warps = packed_most_warps(args.row_tiles);
+  return packed_shared_bytes(args);
 }
 
 /// overlap: whether launches may overlap with the kernel before.
