@@ -34,9 +34,9 @@ Refusal refuse(const NodeSpec& spec) {
   return std::nullopt;
 }
 
-// What the launch takes in a variant. A chunk of k costs each tile of a warp one decoding, as long as four products, and
-// its products. The blocks of a multiprocessor share its arithmetic (rounds), and one alone has too few warps to hide
-// how long its steps take (steps). With two rows and more, reading x again costs more than that.
+// What the launch takes in a variant. A chunk of k costs each tile of a warp one decoding, as long as four products,
+// and its products. The blocks of a multiprocessor share its arithmetic (rounds), and one alone has too few warps to
+// hide how long its steps take (steps). With two rows and more, reading x again costs more than that.
 Estimate estimate_of_variant(const StoredProduct& p, const PackedVariant& variant, double megabytes,
                              int processors) {
   constexpr double kDecoding = 4;

@@ -159,8 +159,8 @@ __global__ void __launch_bounds__(packed_most_warps(RowTiles) * 32, RowTiles <= 
       rows[n] = pixel < 0 ? -1 : image * g.image + pixel;
     }
   }
-  // A lane's sums are those of outputs g and g + 8, rows 2 t and 2 t + 1. Read at the end, bias and scales of rows would
-  // take as long as weights; the first warp along k adds the bias.
+  // A lane's sums are those of outputs g and g + 8, rows 2 t and 2 t + 1. Read at the end, bias and scales of rows
+  // would take as long as weights; the first warp along k adds the bias.
   float total[OutTiles][RowTiles][4];
   float2 bias[OutTiles], of_rows[OutTiles];
 #pragma unroll
