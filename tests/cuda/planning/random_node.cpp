@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "layers/ops/dynamic_int8.h"
 #include "layers/ops/pool.h"
 #include "layers/ops/quantize.h"
 #include "layers/ops/qunary.h"
@@ -187,6 +188,41 @@ std::optional<RandomNode> random_conv(Draw& draw) {
   node.descs[0].layout = random_layout(draw, node.descs[0].shape);
   node.outputs[0].layout = random_layout(draw, node.outputs[0].shape);
   node.descs[3].layout = draw.one_in(8) ? Layout::row_major : node.outputs[0].layout;
+  return node;
+}
+
+std::optional<RandomNode> random_dynamic_conv(Draw& draw) {
+  std::optional<RandomNode> node = random_conv(draw);
+  const auto* conv = node ? dynamic_cast<const Conv*>(node->layer.get()) : nullptr;
+  if (conv == nullptr) return std::nullopt;
+  const std::int64_t samples = node->descs[0].shape[0], outputs = node->descs[1].shape[0];
+  DynamicQConvAttributes attributes;
+  attributes.conv = conv->attributes();
+  attributes.weight_scales.assign(draw.one_in(2) ? 1 : static_cast<std::size_t>(outputs), 0.002F);
+  if (draw.one_in(8)) attributes.weight_zero_points = {3};
+  const bool has_bias = draw.one_in(2), has_residual = draw.one_in(3);
+  std::vector<TensorDesc>& descs = node->descs;
+  descs.resize(5);
+  descs[0].dtype = draw.one_in(8) ? DType::u8 : DType::i8;
+  descs[1].dtype = DType::i8;
+  descs[2] = TensorDesc{Shape{outputs}};
+  descs[4] = TensorDesc{draw.one_in(8) ? Shape() : Shape{draw.one_in(2) ? samples : std::int64_t{1}}};
+  node->outputs[0].dtype = draw.one_in(6) ? DType::f32 : DType::f16;
+  descs[3].dtype = draw.one_in(12) ? DType::f32 : node->outputs[0].dtype;
+  node->precision = Precision::fp16;
+  node->inputs.assign(5, nullptr);
+  for (std::size_t i = 0; i < node->inputs.size(); ++i) {
+    if ((i != 2 || has_bias) && (i != 3 || has_residual)) node->inputs[i] = &descs[i];
+  }
+  const bool known = node->constants[1] != nullptr;
+  node->constants.assign(5, nullptr);
+  if (known) node->constants[1] = filled<std::int8_t>(draw, descs[1].shape, -127, 127);
+  if (has_bias && !draw.one_in(16)) node->constants[2] = filled<float>(draw, Shape{outputs}, -1, 1);
+  try {
+    node->layer = std::make_shared<DynamicQConv>(std::move(attributes));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
   return node;
 }
 

@@ -46,7 +46,10 @@ struct RandomNode {
 /// too many. Nothing where no window fits, or a size overflows.
 std::optional<RandomNode> random_conv(Draw& draw);
 
-/// The same of WLinear or WConv, in fp16.
+/// A convolution whose scales are found at run time, in fp16.
+std::optional<RandomNode> random_dynamic_conv(Draw& draw);
+
+/// A WLinear or WConv, in fp16.
 std::optional<RandomNode> random_stored_product(Draw& draw);
 
 /// What may follow the node and be computed with it.

@@ -140,6 +140,12 @@ TEST(Planning, AsksEveryConvolutionAboutAnyShape) {
   for (const char* name : names) EXPECT_GT(accepted[name], 0) << name;
 }
 
+TEST(Planning, AsksConvolutionsWithDynamicScalesAboutAnyShape) {
+  Accepted accepted;
+  ask_about(random_dynamic_conv, kNodes / 4, {}, test_seed() + 4, accepted);
+  EXPECT_GT(accepted["q:implicit_gemm"], kNodes / 100);
+}
+
 TEST(Planning, AsksProductsWithStoredWeightsAboutAnyShape) {
   Accepted accepted;
   ask_about(random_stored_product, kNodes / 4, {}, test_seed() + 3, accepted);
