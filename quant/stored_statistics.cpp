@@ -39,12 +39,23 @@ std::vector<bool> decided_by_inputs(const Graph& graph) {
 
 // All inputs, and the nodes that `end` follows from.
 Graph up_to(const Graph& graph, ValueId end) {
+  std::vector<bool> needed(graph.values().size(), false);
+  needed[index(end)] = true;
+  std::vector<bool> copied(graph.nodes().size(), false);
+  for (std::size_t n = graph.nodes().size(); n-- > 0;) {
+    const Node& node = graph.nodes()[n];
+    copied[n] = std::ranges::any_of(node.outputs, [&](ValueId id) { return needed[index(id)]; });
+    for (const ValueId id : node.inputs) {
+      if (copied[n] && id != kNoValue) needed[index(id)] = true;
+    }
+  }
   GraphBuilder builder;
   std::vector<ValueId> known(graph.values().size(), kNoValue);
   for (const ValueId id : graph.inputs())
     known[index(id)] = builder.add_input(graph.value(id).name, graph.value(id).desc);
-  for (const Node& node : graph.nodes()) {
-    if (known[index(end)] != kNoValue) break;
+  for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
+    if (!copied[n]) continue;
+    const Node& node = graph.nodes()[n];
     std::vector<ValueId> inputs;
     for (const ValueId id : node.inputs) {
       if (id != kNoValue && known[index(id)] == kNoValue)

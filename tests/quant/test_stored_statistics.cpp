@@ -26,7 +26,7 @@ Tensor numbers(const std::vector<float>& values) {
   return tensor;
 }
 
-// Input, a function of it, and batch normalization of two channels, twice.
+// Input, a function of it, and batch normalization of two channels, twice; and a function that neither follows from.
 Graph normalized(const std::vector<float>& means, const std::vector<float>& variances) {
   GraphBuilder builder;
   const ValueId x = builder.add_input("x", {Shape({2, 2, 3, 1}), DType::f32});
@@ -37,6 +37,7 @@ Graph normalized(const std::vector<float>& means, const std::vector<float>& vari
         value, builder.add_constant("scale", numbers({1, 1})), builder.add_constant("bias", numbers({0, 0})),
         builder.add_constant("mean", numbers(means)), builder.add_constant("variance", numbers(variances))};
   };
+  builder.mark_output(builder.add1("beside", relu, {x}));
   const ValueId before = builder.add1("relu", relu, {x}, "before");
   const ValueId first = builder.add1("first", layer, operands(before));
   builder.mark_output(builder.add1("second", layer, operands(first)));
