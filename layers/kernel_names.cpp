@@ -7,6 +7,7 @@
 #include <map>
 
 #include "engine/base/error.h"
+#include "pipit/text.h"
 
 namespace pipit::internal {
 
@@ -43,10 +44,15 @@ NamedKernels named_kernels(const Registry& registry, const std::set<std::string>
   return named;
 }
 
-std::string listed(const NamedKernels& named) {
-  std::vector<std::string_view> names;
+// Those of one layer type are few enough to be listed.
+[[noreturn]] void fail_unknown(std::string_view text, const NamedKernels& named, bool of_type) {
+  std::vector<std::string> names;
   for (const auto& [name, unused] : named) names.push_back(name);
-  return fmt::format("{}", fmt::join(names, ", "));
+  if (of_type)
+    throw ArgumentError(fmt::format("there is no kernel '{}'; there are {}", text, fmt::join(names, ", ")));
+  const std::string near = near_names(text, names);
+  throw ArgumentError(fmt::format("there is no kernel '{}'{} pipit inspect --why names those of every layer",
+                                  text, near.empty() ? ";" : near));
 }
 
 }  // namespace
@@ -67,8 +73,7 @@ std::vector<KernelName> kernels_named(std::string_view text, const Registry& reg
   }
   const NamedKernels named = named_kernels(registry, types.empty() ? all : types);
   const auto found = named.find(std::string(text));
-  if (found == named.end())
-    throw ArgumentError(fmt::format("there is no kernel '{}'; there are {}", text, listed(named)));
+  if (found == named.end()) fail_unknown(text, named, !types.empty());
   std::vector<KernelName> kernels;
   for (const std::string& name : found->second) {
     if (types.empty()) kernels.push_back({name});

@@ -178,8 +178,8 @@ class Tuning(CommandTest):
     def test_usage(self):
         for options, name in ((("--kernel", "Conv=gemm"), "im2col_gemm"),
                               (("--kernel", "Conv=no-gemm"), "winograd, winograd_f2x2"),
-                              (("--kernel", "no-nonsense"), "im2col_gemm"),
-                              (("--kernel", "no-"), "im2col_gemm"),
+                              (("--kernel", "no-nonsense"), "pipit inspect --why"),
+                              (("--kernel", "no-"), "pipit inspect --why"),
                               (("--kernel", "Convolution=tile"), "there is no layer type 'Convolution'"),
                               (("--no-autotune",), "--no-autotune"),
                               (("--tuning-cache",), "--tuning-cache")):
