@@ -18,12 +18,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from onnx_network import OPERATORS, OnnxNetwork
 
 # What a bias may be in units of the sums (quant/int8_weights.cpp): int32 has room for the products, too.
 LARGEST_BIAS = 2.0**29
+# A trained scale stays within this factor of the calibrated one. At the bounds 2 of 8 bits are lost already, and
+# products of two scales, by which biases are divided, are still far from zero.
+LARGEST_CHANGE = 4.0
 # They compute on integers what they compute on the values that these stand for.
 MOVING = ("Flatten", "Identity", "MaxPool", "Reshape")
 AVERAGES = ("AveragePool", "GlobalAveragePool", "ReduceMean")
@@ -43,19 +46,6 @@ class Round(torch.autograd.Function):
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (x,) = context.saved_tensors
         return torch.ops.aten.hardtanh_backward(gradient, x, *context.bounds), None, None
-
-
-class ScaledGradient(torch.autograd.Function):
-    """The identity, whose gradient is multiplied by a factor."""
-
-    @staticmethod
-    def forward(context: Any, x: Tensor, factor: float) -> Tensor:
-        context.factor = factor
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient * context.factor, None
 
 
 @dataclass(frozen=True)
@@ -139,18 +129,26 @@ class QuantizedNetwork(OnnxNetwork):
 
     Its parameters begin as the values of the file's integers, so that the
     network computes what the file computes until they are trained.  With
-    `learn_scales` the scales are parameters as well (learned step sizes, Esser
-    et al. 2020); else they stay.
+    `learn_scales` the scales are trained as well, by the gradient of learned
+    step sizes (Esser et al. 2020); else they stay.
+
+    For each scale the parameter is the logarithm of its change, as for trained
+    quantization thresholds (Jain et al. 2020).  Scales stay positive, and a step
+    changes each by a fraction of itself that clipping the gradient limits.
+    Scales of channels differ by factors of up to a million: a step that suits
+    one would take another below zero.
     """
 
     KNOWN = frozenset({*OPERATORS, "QuantizeLinear", "DequantizeLinear"})
     MIXED_PRECISION = False  # bfloat16 does not hold the sums of integers
 
     def __init__(self, path: Path, learn_scales: bool = False) -> None:
-        self.learn_scales = learn_scales
+        self.changes: dict[str, str] = {}  # names of trained scales, and of their parameters
         super().__init__(path)
         if not self.stored:
             raise SystemExit(f"{path}: it holds no weights in 8 bits; pipit quantize writes files that do")
+        if learn_scales:
+            self._train_scales()
         self.units: dict[str, Tensor] | None = None  # of biases, while they are collected
 
     # --- the file ---
@@ -203,12 +201,18 @@ class QuantizedNetwork(OnnxNetwork):
     def _initializer_of(self, name: str) -> str:
         return self.initializer_of_value.get(name, name)
 
-    def _trained(self, tensors: dict[str, Tensor]) -> set[str]:
+    def _train_scales(self) -> None:
         conversions = [inputs for op, _, inputs, _ in self.steps if op in ("QuantizeLinear", "DequantizeLinear")]
         # The scale of a bias is a product of two others.
-        used = {inputs[1] for inputs in conversions if not self._is_bias(inputs[0])}
-        self.scales = sorted(used) if self.learn_scales else []
-        return super()._trained(tensors) | set(self.scales)
+        for name in sorted({inputs[1] for inputs in conversions if not self._is_bias(inputs[0])}):
+            change = f"change_of_{self.names[name]}"
+            # Not the logarithm of the scale itself: its exponential may not have the bits of the scale in the file.
+            self.register_parameter(change, nn.Parameter(torch.zeros_like(self.tensor(name))))
+            self.changes[name] = change
+
+    def tensor(self, name: str) -> Tensor:
+        stored = super().tensor(name)
+        return stored * getattr(self, self.changes[name]).exp() if name in self.changes else stored
 
     def _is_bias(self, name: str) -> bool:
         return name in self.stored and self.stored[name].is_bias
@@ -216,12 +220,12 @@ class QuantizedNetwork(OnnxNetwork):
     @torch.no_grad()
     def hold(self) -> None:
         super().hold()
-        for name in self.scales:
-            self.tensor(name).clamp_(min=torch.finfo(torch.float32).tiny)
+        for change in self.changes.values():
+            getattr(self, change).clamp_(-math.log(LARGEST_CHANGE), math.log(LARGEST_CHANGE))
 
     @torch.no_grad()
     def arrays(self) -> dict[str, np.ndarray]:
-        arrays = super().arrays()
+        arrays = super().arrays() | {name: self.tensor(name).cpu().numpy() for name in self.changes}
         units = self._units_of_biases()
         for name, form in self.stored.items():
             scale = self.tensor(form.scale)
@@ -247,11 +251,6 @@ class QuantizedNetwork(OnnxNetwork):
         """The integers of a trained tensor, less the zero point."""
         form, real = self.stored[name], self.tensor(name)
         return Round.apply(real / along(scale, form.axis, real.ndim), form.low, form.high)
-
-    def _scale(self, name: str, values: int, largest: int) -> Tensor:
-        """A scale whose gradient is divided by the root of how many values it has times their largest integer."""
-        scale = self.tensor(name)
-        return ScaledGradient.apply(scale, 1 / math.sqrt(values * largest)) if self.learn_scales else scale
 
     def _compute(self, op: str, attributes: dict, inputs: list[str], operands: list) -> Tensor | Scaled:
         if op == "QuantizeLinear":
@@ -279,8 +278,8 @@ class QuantizedNetwork(OnnxNetwork):
         name, (low, high) = inputs[1], self.ranges[tuple(inputs[1:])]
         if isinstance(x, Scaled) and x.step == name and not x.is_clipped:
             return x
-        shape = (x.terms[0][0] if isinstance(x, Scaled) else x).shape
-        scale = along(self._scale(name, math.prod(shape[1:]), high), attributes.get("axis", 1), len(shape))
+        rank = (x.terms[0][0] if isinstance(x, Scaled) else x).ndim
+        scale = along(self.tensor(name), attributes.get("axis", 1), rank)
         if not isinstance(x, Scaled):
             return Scaled(((Round.apply(x / scale, low, high), scale),), name)
         return Scaled(((x.rounded(scale, name, low, high), scale),), name)
@@ -290,15 +289,13 @@ class QuantizedNetwork(OnnxNetwork):
         if self._is_bias(name):
             return x  # the layer that adds it says in which units it is rounded
         if name in self.stored:
-            form = self.stored[name]
-            scale = self._scale(scale_name, x.numel() // self.tensor(scale_name).numel(), form.high)
+            form, scale = self.stored[name], self.tensor(scale_name)
             return Scaled(((self._rounded(name, scale), along(scale, form.axis, x.ndim)),), scale_name)
         if not isinstance(x, Scaled):
             raise SystemExit(f"{name}: integers that no QuantizeLinear computes are not known here")
         if x.step == scale_name:
             return x
-        integers = x.terms[0][0]
-        scale = self._scale(scale_name, math.prod(integers.shape[1:]), 127)
+        integers, scale = x.terms[0][0], self.tensor(scale_name)
         return Scaled(((integers, along(scale, attributes.get("axis", 1), integers.ndim)),), scale_name)
 
     def _sum_of_integers(self, op: str, attributes: dict, inputs: list[str], operands: list) -> Scaled:

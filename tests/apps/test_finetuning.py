@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import tarfile
+import tempfile
 import unittest
 
 import test_targets
@@ -22,11 +23,12 @@ try:
     import onnx
     import onnxruntime
     import torch
-    from onnx import numpy_helper
+    from onnx import helper, numpy_helper
     from PIL import Image
 
+    from finetuning import LARGEST_GRADIENT
     from images import CLASSES, load_archive, normalize
-    from quantized_network import QuantizedNetwork, Round, Scaled
+    from quantized_network import LARGEST_CHANGE, QuantizedNetwork, Round, Scaled
 
     MISSING = ""
 except ImportError as error:
@@ -67,6 +69,83 @@ class Rounding(unittest.TestCase):
         sums, scale, step = torch.tensor([1800.0, 26400.0]), torch.tensor([0.0038, 0.0023]), torch.tensor([0.24, 0.48])
         self.assertEqual((sums * scale / step).round().tolist(), [29, 127])
         self.assertEqual(Scaled(((sums, scale),)).rounded(step, "s", -127, 127).tolist(), [28, 126])
+
+
+@unittest.skipIf(MISSING, MISSING)
+class LearnedScales(unittest.TestCase):
+    """Scales of any size are trained: pruning leaves channels whose weights are almost zero."""
+
+    SCALES = (0.02, 0.01, 3e-8)
+    RATE = 0.2
+
+    def setUp(self):
+        numbers = numpy.random.default_rng(drawn_seed())
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = pathlib.Path(folder.name) / "linear.onnx"
+        onnx.save(self.linear(numbers), path)
+        self.network = QuantizedNetwork(path, learn_scales=True)
+        self.inputs = torch.from_numpy(numbers.normal(size=(64, 8)).astype(numpy.float32))
+        self.targets = torch.from_numpy(numbers.normal(size=(64, len(self.SCALES))).astype(numpy.float32))
+        self.before = self.scales()
+
+    def linear(self, numbers):
+        """One layer in INT8 with a scale for each output."""
+        scales = numpy.array(self.SCALES, numpy.float32)
+        tensors = {
+            "step": numpy.float32(0.02), "zero": numpy.int8(0), "scales": scales, "zeros": numpy.zeros(3, numpy.int8),
+            "weights": numbers.integers(-127, 128, (3, 8), numpy.int8),
+            "bias": (numbers.normal(size=3) / (0.02 * scales)).astype(numpy.int32),
+            "units": numpy.float32(0.02) * scales,
+        }  # fmt: skip
+        nodes = [
+            helper.make_node("QuantizeLinear", ["x", "step", "zero"], ["integers"]),
+            helper.make_node("DequantizeLinear", ["integers", "step", "zero"], ["a"]),
+            helper.make_node("DequantizeLinear", ["weights", "scales", "zeros"], ["b"], axis=0),
+            helper.make_node("DequantizeLinear", ["bias", "units"], ["c"], axis=0),
+            helper.make_node("Gemm", ["a", "b", "c"], ["y"], transB=1),
+        ]
+        values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, extent])
+                  for name, extent in (("x", 8), ("y", 3))]  # fmt: skip
+        initializers = [numpy_helper.from_array(numpy.asarray(tensor), name) for name, tensor in tensors.items()]
+        return helper.make_model(helper.make_graph(nodes, "linear", values[:1], values[1:], initializers))
+
+    def scales(self):
+        return torch.cat([self.network.tensor(name).detach().flatten() for name in ("step", "scales")]).clone()
+
+    def train(self, steps):
+        optimizer = torch.optim.SGD(self.network.parameters(), self.RATE, momentum=0.9, nesterov=True)
+        losses = []
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = (self.network(self.inputs) - self.targets).square().mean()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), LARGEST_GRADIENT)
+            optimizer.step()
+            self.network.hold()
+            losses.append(loss.item())
+        return losses
+
+    def test_they_begin_as_in_the_file(self):
+        self.assertEqual(self.before.tolist(), torch.tensor([0.02, *self.SCALES]).tolist())
+
+    def test_a_step_changes_each_by_a_fraction_of_itself(self):
+        self.train(1)
+        change = (self.scales() / self.before).log().abs()
+        self.assertGreater(change.max(), 0)
+        # Nesterov's first step is 1.9 times the gradient.
+        self.assertLessEqual(change.max(), 1.9 * self.RATE * LARGEST_GRADIENT)
+
+    def test_the_loss_falls(self):
+        losses = self.train(60)
+        self.assertTrue(numpy.isfinite(losses).all(), losses)
+        self.assertLess(losses[-1], losses[0])
+        ratio = self.scales() / self.before
+        self.assertTrue(((ratio > 0.99 / LARGEST_CHANGE) & (ratio < 1.01 * LARGEST_CHANGE)).all(), ratio)
+
+    def test_they_are_written(self):
+        self.train(3)
+        self.assertEqual(self.network.arrays()["scales"].tolist(), self.scales()[1:].tolist())
 
 
 class TrainingTest(CommandTest):
@@ -131,8 +210,12 @@ class ReadNetworks(TrainingTest):
                 self.expect(model, inputs, before)
                 generator = torch.Generator().manual_seed(self.seed)
                 with torch.no_grad():
-                    for parameter in network.parameters():
-                        parameter.mul_(0.9 + 0.2 * torch.rand(parameter.shape, generator=generator))
+                    for name, parameter in network.named_parameters():
+                        factor = 0.9 + 0.2 * torch.rand(parameter.shape, generator=generator)
+                        if name in network.changes.values():
+                            parameter.add_(factor.log())
+                        else:
+                            parameter.mul_(factor)
                 network.save(self.folder / f"moved-{model}")
                 answers = self.answers_of(network, inputs)
                 self.assertGreater(abs(answers - before).max(), 0)
