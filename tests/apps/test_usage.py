@@ -117,7 +117,7 @@ class UsageErrors(CommandTest):
                 (("classify", MODEL, "a.png", "--std", "1,1,1e39"), "--std"),
                 (("classify", MODEL, "a.png", "--preset", "nonsense"), "torchvision"),
                 (("inspect", MODEL, "--kernel", "nonsense"), "'nonsense'; pipit inspect --why"),
-                (("verify", "tests", "--kernel", "im2col_gem"), "did you mean 'im2col_gemm'? pipit inspect --why"),
+                (("verify", "tests", "--kernel", "im2col_gem"), "'im2col_gem'; did you mean 'im2col_gemm'"),
                 (("classify", MODEL, "a.png", "--mean", "0,,0,0"), "--mean"),
                 (("classify", MODEL, "a.png", "--mean", "0,0,0,0"), "--mean"),
                 (("bench", MODEL, "--batch", "1,,2"), "--batch"),
