@@ -40,7 +40,8 @@ constexpr int packed_span_bytes(int bits, int scales) {
   return kPackedOutputs * (kPackedSpan * bits / 8 + 4 * scales);
 }
 /// Spans in the ring of a warp with that many tiles, all but one of which are on their way while it multiplies. Blocks
-/// take less than half of a Hopper multiprocessor's shared memory, so that the next kernel's also begin to read.
+/// of 8 warps take less than half of a Hopper multiprocessor's shared memory, so that the next kernel's also begin to
+/// read; blocks of 16 fit once.
 constexpr int packed_stages(int bits, int out_tiles) {
   return bits == 4 ? 5 : out_tiles == 1 ? 4 : 3;
 }
